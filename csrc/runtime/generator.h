@@ -1,0 +1,60 @@
+// The device's random numbers: Philox 4x32-10 with torch.cuda's 16-byte state (seed, offset).
+//
+// A random call reserves one Key from (seed, offset) at enqueue and moves the offset by kOffsetPerCall. Element i of the call is a function of (key, i) alone, the one that
+// Triton's tl.rand(key, i) and tl.randn(key, i) define, so that draws do not depend on timing, threads, strides or instruction set, and compiled code can draw the same.
+// With ACCEL_RNG=cpu a generator wraps at::CPUGeneratorImpl instead and draws the CPU's own numbers.
+#pragma once
+
+#include <ATen/core/Generator.h>
+#include <c10/core/GeneratorImpl.h>
+
+#include <mutex>
+#include <optional>
+
+#include "device.h"
+
+namespace accel {
+
+// The 64-bit Philox key of one random call.
+using Key = uint64_t;
+constexpr uint64_t kOffsetPerCall = 4;
+
+class GeneratorImpl final : public c10::GeneratorImpl {
+ public:
+  explicit GeneratorImpl(c10::DeviceIndex index);
+  ~GeneratorImpl() override = default;
+
+  static c10::DeviceType device_type() {
+    return kDeviceType;
+  }
+
+  void set_current_seed(uint64_t seed) override;
+  void set_offset(uint64_t offset) override;
+  uint64_t get_offset() const override;
+  uint64_t current_seed() const override;
+  uint64_t seed() override;
+  void set_state(const c10::TensorImpl& state) override;
+  c10::intrusive_ptr<c10::TensorImpl> get_state() const override;
+
+  // Philox: the key of the next call. Requires !cpu(). Caller holds mutex_ (as for every generator of torch).
+  Key reserve_key();
+  // ACCEL_RNG=cpu: the generator that CPU kernels draw from; none in Philox mode.
+  const std::optional<at::Generator>& cpu() const {
+    return cpu_;
+  }
+
+ private:
+  GeneratorImpl* clone_impl() const override;
+
+  uint64_t seed_ = c10::default_rng_seed_val;
+  uint64_t offset_ = 0;
+  std::optional<at::Generator> cpu_;
+};
+
+// The device's default generator (index -1: current device).
+const at::Generator& default_generator(c10::DeviceIndex index = -1);
+at::Generator make_generator(c10::DeviceIndex index = -1);
+// `generator` if defined (checked to be of this device type and index), else the default one of `device`.
+GeneratorImpl* generator_or_default(const std::optional<at::Generator>& generator, c10::Device device);
+
+} // namespace accel

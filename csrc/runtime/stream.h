@@ -1,0 +1,44 @@
+// Streams: torch's c10::Stream <-> the driver's accelStream_t. Stream id 0 is a device's default stream; pool streams have the ids 1 .. 64 (32 per priority, made on
+// first use, handed out round robin, as in torch.cuda).
+#pragma once
+
+#include <c10/core/Stream.h>
+
+#include "device.h"
+
+namespace accel {
+
+// Priorities as in torch.cuda: lower is more urgent; -1 high, 0 normal.
+constexpr int kLowestPriority = 0;
+constexpr int kHighestPriority = -1;
+
+c10::Stream default_stream(c10::DeviceIndex index = -1);
+c10::Stream current_stream(c10::DeviceIndex index = -1);
+c10::Stream stream_from_pool(c10::DeviceIndex index = -1, int priority = kLowestPriority);
+// Makes `stream` the current stream of its device for this thread; returns the previous one. Does not change the current device.
+c10::Stream exchange_stream(c10::Stream stream);
+
+// The driver's handle. Throws for a stream of another device type or an unknown id.
+accelStream_t native(c10::Stream stream);
+// The torch stream of a driver handle made by this file.
+c10::Stream from_native(accelStream_t stream);
+
+bool query_stream(c10::Stream stream);
+// Waits (GIL released) and raises a kernel's failure. `caller` names the public function for torch.accel's wait counters.
+void synchronize_stream(c10::Stream stream, const char* caller);
+void synchronize_device(c10::DeviceIndex index, const char* caller);
+
+// A point in a stream's order; what a freed block remembers.
+struct Ticket {
+  accelStream_t stream = nullptr;
+  uint64_t value = 0;
+
+  bool complete() const {
+    uint64_t completed = 0;
+    return stream == nullptr || (accelStreamGetTickets(stream, nullptr, &completed) == accelSuccess && completed >= value);
+  }
+};
+// The ticket of the newest launch on `stream`.
+Ticket last_ticket(accelStream_t stream);
+
+} // namespace accel
