@@ -1,17 +1,20 @@
 // The one way onto a stream: launch(name, stream, {operands}, kernel).
 //
-// The call writes a record in place into the stream's ring: host state, the kernel object, one descriptor per operand. On the worker the record becomes CPU tensors over the
-// same bytes (one alias storage per storage, so that torch's overlap checks hold) and the kernel runs on them. Operands:
-//   device tensors   by descriptor; the stream-ordered allocator keeps their memory valid, no reference is held
-//   pinned tensors   by descriptor, protected by the host allocator's record_event
-//   other CPU tensors  copied into the record at the call (contiguously), so they may change right after it; read only
+// The call writes a record in place into the stream's ring: host state, the kernel object, one
+// descriptor per operand. On the worker the record becomes CPU tensors over the same bytes (one
+// alias storage per storage, so that torch's overlap checks hold) and the kernel runs on them.
+// Operands:
+//   device tensors   by descriptor; the stream-ordered allocator keeps their memory valid, no
+//   reference is held pinned tensors   by descriptor, protected by the host allocator's
+//   record_event other CPU tensors  copied into the record at the call (contiguously), so they may
+//   change right after it; read only
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Stream.h>
 #include <c10/util/ArrayRef.h>
 
-#include <new>
+#include <functional>
 #include <type_traits>
 
 #include "../driver/accel.h"
@@ -34,14 +37,29 @@ inline Operand updates(const at::Tensor& t) {
 
 namespace detail {
 using Run = void (*)(const void* kernel, at::TensorList aliases);
-uint64_t launch(const char* name, c10::Stream stream, c10::ArrayRef<Operand> operands, Run run, const void* kernel, size_t kernel_bytes, accelEngine engine);
+uint64_t launch(
+    const char* name,
+    c10::Stream stream,
+    c10::ArrayRef<Operand> operands,
+    Run run,
+    const void* kernel,
+    size_t kernel_bytes,
+    accelEngine engine);
 } // namespace detail
 
-// Enqueues `kernel(at::TensorList aliases)`; aliases[i] is a CPU tensor over the bytes of operands[i]. The kernel holds scalars only: it is copied bytewise and may run twice.
-// `name` must be a literal. Returns the ticket. Errors of the kernel rise at the next synchronisation.
+// Enqueues `kernel(at::TensorList aliases)`; aliases[i] is a CPU tensor over the bytes of
+// operands[i]. The kernel holds scalars only: it is copied bytewise and may run twice. `name` must
+// be a literal. Returns the ticket. Errors of the kernel rise at the next synchronisation.
 template <class Kernel>
-uint64_t launch(const char* name, c10::Stream stream, c10::ArrayRef<Operand> operands, const Kernel& kernel, accelEngine engine = accelEngineCompute) {
-  static_assert(std::is_trivially_copyable_v<Kernel> && std::is_trivially_destructible_v<Kernel>, "a kernel is copied into the ring bytewise: capture scalars only");
+uint64_t launch(
+    const char* name,
+    c10::Stream stream,
+    c10::ArrayRef<Operand> operands,
+    const Kernel& kernel,
+    accelEngine engine = accelEngineCompute) {
+  static_assert(
+      std::is_trivially_copyable_v<Kernel> && std::is_trivially_destructible_v<Kernel>,
+      "a kernel is copied into the ring bytewise: capture scalars only");
   static_assert(alignof(Kernel) <= 16);
   return detail::launch(
       name,
@@ -53,8 +71,16 @@ uint64_t launch(const char* name, c10::Stream stream, c10::ArrayRef<Operand> ope
       engine);
 }
 
-// As launch, and waits until it is complete; the kernel's exception is rethrown here with its own type. The kernel may refer to the caller's variables.
-// Used by everything that must answer to the host (copies to pageable memory, item(), fallbacks).
-void launch_and_wait(const char* name, c10::Stream stream, c10::ArrayRef<Operand> operands, const std::function<void(at::TensorList)>& kernel, const char* caller);
+// As launch, and waits until it is complete; the kernel's exception is rethrown here with its own
+// type. The kernel may refer to the caller's variables. Used by everything that must answer to the
+// host (copies to pageable memory, item(), fallbacks). `caller` names the public function in the
+// counters of waits.
+void launch_and_wait(
+    const char* name,
+    c10::Stream stream,
+    c10::ArrayRef<Operand> operands,
+    const std::function<void(at::TensorList)>& kernel,
+    const char* caller,
+    accelEngine engine = accelEngineCompute);
 
 } // namespace accel

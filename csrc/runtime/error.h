@@ -5,8 +5,10 @@
 
 namespace accel {
 
-// Throws for every code but accelSuccess, with accelGetLastErrorMessage(): c10::OutOfMemoryError for accelErrorOutOfMemory, c10::AcceleratorError for
-// accelErrorLaunchFailure and accelErrorAborted, c10::Error (RuntimeError in Python) for the rest. `accelErrorNotReady` must be handled by the caller.
+// Throws for every code but accelSuccess, with accelGetLastErrorMessage(): c10::OutOfMemoryError
+// for accelErrorOutOfMemory, c10::AcceleratorError for accelErrorLaunchFailure and
+// accelErrorAborted, c10::Error (RuntimeError in Python) for the rest. `accelErrorNotReady` must be
+// handled by the caller.
 void check(accelError_t code);
 
 } // namespace accel

@@ -1,8 +1,10 @@
 // The device's random numbers: Philox 4x32-10 with torch.cuda's 16-byte state (seed, offset).
 //
-// A random call reserves one Key from (seed, offset) at enqueue and moves the offset by kOffsetPerCall. Element i of the call is a function of (key, i) alone, the one that
-// Triton's tl.rand(key, i) and tl.randn(key, i) define, so that draws do not depend on timing, threads, strides or instruction set, and compiled code can draw the same.
-// With ACCEL_RNG=cpu a generator wraps at::CPUGeneratorImpl instead and draws the CPU's own numbers.
+// A random call reserves one Key from (seed, offset) at enqueue and moves the offset by
+// kOffsetPerCall. Element i of the call is a function of (key, i) alone, the one that Triton's
+// tl.rand(key, i) and tl.randn(key, i) define, so that draws do not depend on timing, threads,
+// strides or instruction set, and compiled code can draw the same. With ACCEL_RNG=cpu a generator
+// wraps at::CPUGeneratorImpl instead and draws the CPU's own numbers.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -36,7 +38,8 @@ class GeneratorImpl final : public c10::GeneratorImpl {
   void set_state(const c10::TensorImpl& state) override;
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override;
 
-  // Philox: the key of the next call. Requires !cpu(). Caller holds mutex_ (as for every generator of torch).
+  // Philox: the key of the next call. Requires !cpu(). Caller holds mutex_ (as for every generator
+  // of torch).
   Key reserve_key();
   // ACCEL_RNG=cpu: the generator that CPU kernels draw from; none in Philox mode.
   const std::optional<at::Generator>& cpu() const {
@@ -54,7 +57,13 @@ class GeneratorImpl final : public c10::GeneratorImpl {
 // The device's default generator (index -1: current device).
 const at::Generator& default_generator(c10::DeviceIndex index = -1);
 at::Generator make_generator(c10::DeviceIndex index = -1);
-// `generator` if defined (checked to be of this device type and index), else the default one of `device`.
-GeneratorImpl* generator_or_default(const std::optional<at::Generator>& generator, c10::Device device);
+// `generator` if defined (checked to be of this device type and index), else the default one of
+// `device`.
+GeneratorImpl* generator_or_default(
+    const std::optional<at::Generator>& generator,
+    c10::Device device);
+// What a CPU kernel that stands in for one of ours draws from: a fresh CPU generator seeded with
+// the next key, or with ACCEL_RNG=cpu the wrapped one. Takes mutex_ itself.
+at::Generator cpu_generator_for_call(GeneratorImpl* generator);
 
 } // namespace accel

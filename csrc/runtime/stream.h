@@ -1,5 +1,6 @@
-// Streams: torch's c10::Stream <-> the driver's accelStream_t. Stream id 0 is a device's default stream; pool streams have the ids 1 .. 64 (32 per priority, made on
-// first use, handed out round robin, as in torch.cuda).
+// Streams: torch's c10::Stream <-> the driver's accelStream_t. Stream id 0 is a device's default
+// stream; pool streams have the ids 1 .. 64 (32 per priority, made on first use, handed out round
+// robin, as in torch.cuda).
 #pragma once
 
 #include <c10/core/Stream.h>
@@ -15,7 +16,8 @@ constexpr int kHighestPriority = -1;
 c10::Stream default_stream(c10::DeviceIndex index = -1);
 c10::Stream current_stream(c10::DeviceIndex index = -1);
 c10::Stream stream_from_pool(c10::DeviceIndex index = -1, int priority = kLowestPriority);
-// Makes `stream` the current stream of its device for this thread; returns the previous one. Does not change the current device.
+// Makes `stream` the current stream of its device for this thread; returns the previous one. Does
+// not change the current device.
 c10::Stream exchange_stream(c10::Stream stream);
 
 // The driver's handle. Throws for a stream of another device type or an unknown id.
@@ -24,7 +26,8 @@ accelStream_t native(c10::Stream stream);
 c10::Stream from_native(accelStream_t stream);
 
 bool query_stream(c10::Stream stream);
-// Waits (GIL released) and raises a kernel's failure. `caller` names the public function for torch.accel's wait counters.
+// Waits (GIL released) and raises a kernel's failure. `caller` names the public function for
+// torch.accel's wait counters.
 void synchronize_stream(c10::Stream stream, const char* caller);
 void synchronize_device(c10::DeviceIndex index, const char* caller);
 
@@ -35,7 +38,8 @@ struct Ticket {
 
   bool complete() const {
     uint64_t completed = 0;
-    return stream == nullptr || (accelStreamGetTickets(stream, nullptr, &completed) == accelSuccess && completed >= value);
+    return stream == nullptr ||
+        (accelStreamGetTickets(stream, nullptr, &completed) == accelSuccess && completed >= value);
   }
 };
 // The ticket of the newest launch on `stream`.

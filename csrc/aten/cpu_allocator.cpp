@@ -1,0 +1,71 @@
+#include "cpu_allocator.h"
+
+#include <c10/core/CPUAllocator.h>
+
+#include <algorithm>
+
+#include "../runtime/allocator.h"
+#include "../runtime/device.h"
+
+namespace accel {
+
+namespace {
+thread_local RedirectAllocations* t_redirect = nullptr;
+} // namespace
+
+struct CpuAllocator final : c10::Allocator {
+  explicit CpuAllocator(c10::Allocator* base) : base_(base) {
+    s_base_deleter = base->raw_deleter();
+  }
+
+  c10::DataPtr allocate(size_t bytes) override {
+    auto* const redirect = t_redirect;
+    if (C10_LIKELY(redirect == nullptr) || bytes == 0) {
+      return base_->allocate(bytes);
+    }
+    void* const host = host_address(accel::allocate(bytes, redirect->stream_));
+    redirect->outstanding_.push_back(host);
+    // Context == data: kernels may use raw_allocate, which demands it.
+    return {host, host, &deleter, c10::Device(c10::DeviceType::CPU)};
+  }
+
+  // One constant deleter for both kinds of pointer, since raw_deallocate may see either.
+  c10::DeleterFnPtr raw_deleter() const override {
+    return &deleter;
+  }
+
+  void copy_data(void* dest, const void* src, std::size_t count) const override {
+    base_->copy_data(dest, src, count);
+  }
+
+ private:
+  static void deleter(void* host) {
+    if (!is_arena_address(host)) {
+      s_base_deleter(host);
+      return;
+    }
+    if (auto* const redirect = t_redirect) {
+      auto& list = redirect->outstanding_;
+      list.erase(std::remove(list.begin(), list.end(), host), list.end());
+    }
+    free_block(device_address(host));
+  }
+
+  c10::Allocator* base_;
+  static inline c10::DeleterFnPtr s_base_deleter = nullptr;
+};
+
+void install_cpu_allocator() {
+  static auto* const allocator = new CpuAllocator(c10::GetCPUAllocator()); // torch keeps it
+  c10::SetCPUAllocator(allocator, /*priority=*/1);
+}
+
+RedirectAllocations::RedirectAllocations(c10::Stream stream) : stream_(stream), outer_(t_redirect) {
+  t_redirect = this;
+}
+
+RedirectAllocations::~RedirectAllocations() {
+  t_redirect = outer_;
+}
+
+} // namespace accel

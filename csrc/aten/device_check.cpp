@@ -1,0 +1,70 @@
+#include "device_check.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/op_registration/adaption.h>
+
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "../runtime/device.h"
+
+namespace accel {
+
+namespace {
+
+// (operator, argument) pairs that may be on the CPU beside device tensors, as on CUDA; an empty
+// operator stands for every one.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kHostArguments{{
+    {"aten::index", "indices"},
+    {"aten::_unsafe_index", "indices"},
+    {"aten::index_put", "indices"},
+    {"aten::index_put_", "indices"},
+    {"aten::_index_put_impl_", "indices"},
+    {"aten::_pack_padded_sequence", "lengths"},
+    {"aten::_pad_packed_sequence", "batch_sizes"},
+    {"", "scalars"}, // _foreach_addcmul.Tensor and its kin read them on the host
+}};
+
+bool may_be_on_host(const std::string& op, const std::string& argument) {
+  for (const auto& [name, exempt] : kHostArguments) {
+    if (argument == exempt && (name.empty() || op == name)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+} // namespace
+
+void check_same_device(
+    const c10::FunctionSchema& schema,
+    c10::ArrayRef<c10::IValue> arguments,
+    c10::Device device) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const auto& argument = schema.arguments()[i];
+    const auto check = [&](const at::Tensor& tensor) {
+      if (!tensor.defined() || tensor.device() == device) {
+        return;
+      }
+      const bool host_scalar = tensor.device().is_cpu() && tensor.dim() == 0;
+      if (!host_scalar &&
+          !(tensor.device().is_cpu() && may_be_on_host(schema.name(), argument.name()))) {
+        c10::impl::common_device_check_failure(
+            device, tensor, schema.name().c_str(), argument.name().c_str());
+      }
+    };
+    const auto& value = arguments[i];
+    if (value.isTensor()) {
+      check(value.toTensor());
+    } else if (value.isList()) {
+      for (const c10::IValue& element : value.toListRef()) {
+        if (element.isTensor()) {
+          check(element.toTensor());
+        }
+      }
+    }
+  }
+}
+
+} // namespace accel

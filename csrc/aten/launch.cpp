@@ -1,0 +1,378 @@
+#include "launch.h"
+
+#include <ATen/TensorUtils.h>
+#include <ATen/core/CachingHostAllocator.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/SmallVector.h>
+
+#include <atomic>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <sstream>
+#include <thread>
+
+#include "../runtime/error.h"
+#include "../runtime/host_allocator.h"
+#include "../runtime/plant.h"
+#include "../runtime/stream.h"
+#include "../runtime/warning.h"
+#include "alias.h"
+#include "host_state.h"
+
+namespace accel {
+
+namespace {
+
+constexpr size_t kAlign = 16;
+
+constexpr size_t aligned(size_t bytes) {
+  return (bytes + kAlign - 1) & ~(kAlign - 1);
+}
+
+// ---- The record's payload: Header, kernel, then a Descriptor per operand, each with its sizes,
+// strides and captured bytes.
+
+struct alignas(kAlign) Header {
+  detail::Run run;
+  HostState host;
+  uint32_t num_operands;
+  uint32_t kernel_bytes;
+  c10::Device device{kDeviceType};
+};
+
+enum class Place : uint8_t { kUndefined, kDevice, kPinned, kCaptured };
+
+struct alignas(kAlign) Descriptor {
+  uint64_t storage_id; // equal for operands of one storage
+  void* storage_data; // device or pinned address; null when captured
+  uint64_t storage_bytes;
+  int64_t offset;
+  uint32_t total_bytes; // of this descriptor with what follows it
+  uint16_t rank;
+  Place place;
+  c10::ScalarType dtype;
+  bool conj;
+  bool neg;
+  bool wrapped_number;
+
+  int64_t* sizes() {
+    return reinterpret_cast<int64_t*>(this + 1);
+  }
+  const int64_t* sizes() const {
+    return reinterpret_cast<const int64_t*>(this + 1);
+  }
+  int64_t* strides() {
+    return sizes() + rank;
+  }
+  const int64_t* strides() const {
+    return sizes() + rank;
+  }
+  static size_t head_bytes(size_t rank) {
+    return aligned(sizeof(Descriptor) + 2 * rank * sizeof(int64_t));
+  }
+  const void* captured() const {
+    return reinterpret_cast<const char*>(this) + head_bytes(rank);
+  }
+  void* captured() {
+    return reinterpret_cast<char*>(this) + head_bytes(rank);
+  }
+};
+
+struct Prepared {
+  at::Tensor tensor; // contiguous and without math bits if it is to be captured
+  Place place;
+  size_t bytes;
+};
+
+Prepared prepare(const at::Tensor& tensor) {
+  if (!tensor.defined()) {
+    return {tensor, Place::kUndefined, Descriptor::head_bytes(0)};
+  }
+  const size_t head = Descriptor::head_bytes(tensor.dim());
+  if (tensor.device().type() == kDeviceType) {
+    return {tensor, Place::kDevice, head};
+  }
+  TORCH_INTERNAL_ASSERT(tensor.device().is_cpu(), "accel: an operand on ", tensor.device());
+  if (tensor.numel() > 0 && is_pinned_ptr(tensor.storage().data())) {
+    return {tensor, Place::kPinned, head};
+  }
+  if (C10_UNLIKELY(planted(Plant::kCapture))) {
+    return {tensor, Place::kPinned, head};
+  }
+  auto captured = tensor.resolve_conj().resolve_neg().contiguous();
+  const size_t bytes = captured.nbytes();
+  return {std::move(captured), Place::kCaptured, head + aligned(bytes)};
+}
+
+void describe(const Prepared& operand, Descriptor* out) {
+  *out = Descriptor{};
+  out->place = operand.place;
+  out->total_bytes = static_cast<uint32_t>(operand.bytes);
+  if (operand.place == Place::kUndefined) {
+    return;
+  }
+  const auto& tensor = operand.tensor;
+  auto* const storage = tensor.storage().unsafeGetStorageImpl();
+  out->storage_id = reinterpret_cast<uint64_t>(storage);
+  out->rank = static_cast<uint16_t>(tensor.dim());
+  out->dtype = tensor.scalar_type();
+  out->wrapped_number = tensor.unsafeGetTensorImpl()->is_wrapped_number();
+  std::copy(tensor.sizes().begin(), tensor.sizes().end(), out->sizes());
+  std::copy(tensor.strides().begin(), tensor.strides().end(), out->strides());
+  if (operand.place == Place::kCaptured) {
+    out->storage_bytes = tensor.nbytes();
+    if (out->storage_bytes > 0) {
+      std::memcpy(out->captured(), tensor.const_data_ptr(), out->storage_bytes);
+    }
+    return;
+  }
+  out->storage_data = storage->mutable_data();
+  out->storage_bytes = storage->nbytes();
+  out->offset = tensor.storage_offset();
+  out->conj = tensor.is_conj();
+  out->neg = tensor.is_neg();
+}
+
+void append_access(
+    const at::Tensor& tensor,
+    uint32_t mode,
+    c10::SmallVector<accelAccess, 8>& accesses) {
+  const auto bytes =
+      at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.element_size());
+  const auto* const data = static_cast<const char*>(tensor.storage().data()) +
+      tensor.storage_offset() * tensor.element_size();
+  accesses.push_back(
+      {reinterpret_cast<uint64_t>(tensor.storage().unsafeGetStorageImpl()), data, bytes, mode});
+}
+
+// ---- The worker's side
+
+using Tensors = c10::SmallVector<at::Tensor, 4>;
+
+Tensors build_aliases(const Header& header, const char* at) {
+  Tensors tensors;
+  c10::SmallVector<std::pair<uint64_t, c10::Storage>, 4> storages;
+  for (uint32_t i = 0; i < header.num_operands; ++i) {
+    const auto* const d = reinterpret_cast<const Descriptor*>(at);
+    at += d->total_bytes;
+    if (d->place == Place::kUndefined) {
+      tensors.emplace_back();
+      continue;
+    }
+    const c10::Storage* storage = nullptr;
+    for (const auto& [id, existing] : storages) {
+      if (id == d->storage_id) {
+        storage = &existing;
+      }
+    }
+    if (storage == nullptr) {
+      void* const host = d->place == Place::kCaptured ? const_cast<void*>(d->captured())
+          : d->place == Place::kPinned                ? d->storage_data
+                                                      : host_address(d->storage_data);
+      storages.emplace_back(
+          d->storage_id, alias_storage(host, d->storage_bytes, /*resizable=*/false));
+      storage = &storages.back().second;
+    }
+    const Geometry geometry{
+        {d->sizes(), d->rank}, {d->strides(), d->rank}, d->offset, d->dtype, d->conj, d->neg};
+    tensors.push_back(tensor_on(*storage, c10::DispatchKey::CPU, geometry));
+    if (d->wrapped_number) {
+      tensors.back().unsafeGetTensorImpl()->set_wrapped_number(true);
+    }
+  }
+  return tensors;
+}
+
+std::string describe_operands(at::TensorList tensors) {
+  std::ostringstream text;
+  for (const auto& tensor : tensors) {
+    if (tensor.defined()) {
+      text << (text.tellp() > 0 ? ", " : "") << tensor.scalar_type() << tensor.sizes();
+    }
+  }
+  return text.str();
+}
+
+accelError_t invoke(const void* payload) {
+  const auto& header = *static_cast<const Header*>(payload);
+  const auto* const kernel = static_cast<const char*>(payload) + sizeof(Header);
+  Tensors aliases;
+  accelError_t code = accelErrorLaunchFailure;
+  std::string message;
+  try {
+    const ApplyHostState state(header.host);
+    const CollectWarnings warnings;
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    aliases = build_aliases(header, kernel + aligned(header.kernel_bytes));
+    header.run(kernel, aliases);
+    return accelSuccess;
+  } catch (const c10::OutOfMemoryError& error) {
+    code = accelErrorOutOfMemory;
+    message = error.what_without_backtrace();
+  } catch (const c10::Error& error) {
+    message = error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    message = error.what();
+  }
+  accelSetKernelError((message + " (operands: " + describe_operands(aliases) + ")").c_str());
+  return code;
+}
+
+struct Enqueued {
+  uint64_t ticket;
+  accelError_t code; // of the launch itself, where ACCEL_LAUNCH_BLOCKING=1 waited for it
+};
+
+// Throws only if nothing was enqueued.
+Enqueued enqueue(
+    const char* name,
+    c10::Stream stream,
+    c10::ArrayRef<Operand> operands,
+    detail::Run run,
+    const void* kernel,
+    size_t kernel_bytes,
+    void (*destroy)(void*),
+    accelEngine engine) {
+  emit_collected_warnings();
+  c10::SmallVector<Prepared, 4> prepared;
+  c10::SmallVector<accelAccess, 8> accesses;
+  size_t bytes = sizeof(Header) + aligned(kernel_bytes);
+  for (const auto& operand : operands) {
+    prepared.push_back(prepare(operand.tensor));
+    const auto& last = prepared.back();
+    bytes += last.bytes;
+    if (last.place == Place::kDevice || last.place == Place::kPinned) {
+      append_access(last.tensor, operand.access, accesses);
+    }
+  }
+
+  accelLaunchInfo info{};
+  info.size = sizeof(info);
+  info.name = name;
+  info.engine = engine;
+  info.cores = -1;
+  std::fill(std::begin(info.bytes), std::end(info.bytes), -1);
+  std::fill(std::begin(info.flops), std::end(info.flops), -1);
+  info.accesses = accesses.data();
+  info.num_accesses = static_cast<uint32_t>(accesses.size());
+
+  accelLaunch launch{};
+  launch.size = sizeof(launch);
+  launch.info = &info;
+  launch.payload_bytes = bytes;
+  launch.invoke = &invoke;
+  launch.destroy = destroy;
+
+  const auto host = HostState::of_this_thread();
+  auto* const target = native(stream);
+  void* payload = nullptr;
+  check(accelLaunchBegin(target, &launch, &payload));
+  // Only plain writes until the commit: nothing here throws or waits.
+  auto* at = static_cast<char*>(payload);
+  ::new (at) Header{
+      run,
+      host,
+      static_cast<uint32_t>(prepared.size()),
+      static_cast<uint32_t>(kernel_bytes),
+      stream.device()};
+  at += sizeof(Header);
+  std::memcpy(at, kernel, kernel_bytes);
+  at += aligned(kernel_bytes);
+  for (const auto& operand : prepared) {
+    describe(operand, reinterpret_cast<Descriptor*>(at));
+    at += operand.bytes;
+  }
+  uint64_t ticket = 0;
+  const auto code = accelLaunchCommit(target, &ticket);
+  for (const auto& operand : prepared) {
+    if (operand.place == Place::kPinned) {
+      const auto& data = operand.tensor.storage().data_ptr();
+      host_allocator()->record_event(data.get(), data.get_context(), stream);
+    }
+  }
+  return {ticket, code};
+}
+
+// ---- launch_and_wait
+
+// Shared by the waiting caller and the record, so that neither outlives it when the device is
+// aborted in between.
+struct Call {
+  const std::function<void(at::TensorList)>* kernel;
+  std::exception_ptr error;
+  enum State { kQueued, kRunning, kDone, kAbandoned };
+  std::atomic<int> state{kQueued};
+};
+using CallPtr = std::shared_ptr<Call>;
+
+void run_call(const void* kernel, at::TensorList aliases) {
+  auto& call = **static_cast<CallPtr* const*>(kernel);
+  int queued = Call::kQueued;
+  if (!call->state.compare_exchange_strong(queued, Call::kRunning)) {
+    return; // the caller has left
+  }
+  try {
+    (*call->kernel)(aliases);
+  } catch (...) {
+    call->error = std::current_exception();
+  }
+  call->state.store(Call::kDone, std::memory_order_release);
+}
+
+void destroy_call(void* payload) {
+  delete *reinterpret_cast<CallPtr**>(static_cast<char*>(payload) + sizeof(Header));
+}
+
+} // namespace
+
+namespace detail {
+
+uint64_t launch(
+    const char* name,
+    c10::Stream stream,
+    c10::ArrayRef<Operand> operands,
+    Run run,
+    const void* kernel,
+    size_t kernel_bytes,
+    accelEngine engine) {
+  const auto [ticket, code] =
+      enqueue(name, stream, operands, run, kernel, kernel_bytes, nullptr, engine);
+  check(code);
+  return ticket;
+}
+
+} // namespace detail
+
+void launch_and_wait(
+    const char* name,
+    c10::Stream stream,
+    c10::ArrayRef<Operand> operands,
+    const std::function<void(at::TensorList)>& kernel,
+    const char* caller,
+    accelEngine engine) {
+  const auto call = std::make_shared<Call>();
+  call->kernel = &kernel;
+  auto owner = std::make_unique<CallPtr>(call);
+  auto* const raw = owner.get();
+  auto [ticket, code] =
+      enqueue(name, stream, operands, &run_call, &raw, sizeof(raw), &destroy_call, engine);
+  owner.release(); // the record's now
+  if (code == accelSuccess) {
+    code = accelStreamWaitTicket(native(stream), ticket, caller);
+  }
+  int queued = Call::kQueued;
+  if (!call->state.compare_exchange_strong(queued, Call::kAbandoned)) {
+    while (call->state.load(std::memory_order_acquire) == Call::kRunning) {
+      std::this_thread::yield(); // aborted while the kernel still refers to our variables
+    }
+  }
+  emit_collected_warnings();
+  check(code);
+  if (call->error) {
+    std::rethrow_exception(call->error);
+  }
+}
+
+} // namespace accel

@@ -1,0 +1,201 @@
+#include "run_on_cpu.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty_strided.h>
+#include <c10/util/Exception.h>
+
+#include <array>
+#include <optional>
+
+#include "../runtime/allocator.h"
+#include "../runtime/generator.h"
+#include "../runtime/plant.h"
+#include "../runtime/stream.h"
+#include "adopt.h"
+#include "alias.h"
+#include "cpu_allocator.h"
+#include "device_check.h"
+#include "launch.h"
+
+namespace accel {
+
+namespace {
+
+template <class Fn>
+void for_each_tensor(const c10::IValue& value, Fn&& visit) {
+  if (value.isTensor()) {
+    visit(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorVector()) {
+      visit(tensor);
+    }
+  } else if (value.isList()) { // Tensor?[]
+    for (const c10::IValue& element : value.toListRef()) {
+      if (element.isTensor()) {
+        visit(element.toTensor());
+      }
+    }
+  }
+}
+
+bool on_accel(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.device().type() == kDeviceType;
+}
+
+// The device whose current stream runs the call: that of the first device tensor, of a Device
+// argument, or the current one.
+c10::Device device_of_call(c10::ArrayRef<c10::IValue> arguments) {
+  std::optional<c10::Device> found;
+  for (const auto& value : arguments) {
+    for_each_tensor(value, [&](const at::Tensor& tensor) {
+      if (!found && on_accel(tensor)) {
+        found = tensor.device();
+      }
+    });
+  }
+  for (const auto& value : arguments) {
+    if (!found && value.isDevice() && value.toDevice().type() == kDeviceType) {
+      found = value.toDevice();
+    }
+  }
+  return {kDeviceType, checked_index(found ? found->index() : c10::DeviceIndex(-1))};
+}
+
+// True if a failed attempt may have changed an input, so that it cannot be repeated. out= arguments
+// are only ever overwritten.
+bool writes_inputs(const c10::FunctionSchema& schema) {
+  for (const auto& argument : schema.arguments()) {
+    if (argument.alias_info() && argument.alias_info()->isWrite() && !argument.is_out()) {
+      return true;
+    }
+  }
+  return false;
+}
+
+at::Tensor to_alias(const at::Tensor& tensor, Aliases& aliases) {
+  return on_accel(tensor) ? aliases.alias(tensor) : tensor;
+}
+
+c10::IValue to_cpu_argument(const c10::IValue& value, Aliases& aliases) {
+  if (value.isTensor()) {
+    return to_alias(value.toTensor(), aliases);
+  }
+  if (value.isTensorList()) {
+    c10::List<at::Tensor> list;
+    for (const at::Tensor& tensor : value.toTensorVector()) {
+      list.push_back(to_alias(tensor, aliases));
+    }
+    return list;
+  }
+  if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorList()) {
+      list.push_back(tensor ? std::optional<at::Tensor>(to_alias(*tensor, aliases)) : tensor);
+    }
+    return list;
+  }
+  if (value.isDevice() && value.toDevice().type() == kDeviceType) {
+    return c10::Device(c10::DeviceType::CPU);
+  }
+  return value;
+}
+
+// The generator argument of the schema, if any: CPU kernels draw from a CPU generator that the
+// device's generator seeds.
+struct GeneratorArgument {
+  size_t index;
+  GeneratorImpl* device_generator;
+  at::Generator cpu;
+};
+
+std::optional<GeneratorArgument> generator_argument(
+    const c10::FunctionSchema& schema,
+    c10::ArrayRef<c10::IValue> arguments,
+    c10::Device device) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const auto& type = *schema.arguments()[i].real_type();
+    const bool is_generator = type.kind() == c10::TypeKind::GeneratorType ||
+        (type.kind() == c10::TypeKind::OptionalType &&
+         type.castRaw<c10::OptionalType>()->getElementType()->kind() ==
+             c10::TypeKind::GeneratorType);
+    if (is_generator) {
+      auto* const generator =
+          generator_or_default(arguments[i].toOptional<at::Generator>(), device);
+      return GeneratorArgument{i, generator, cpu_generator_for_call(generator)};
+    }
+  }
+  return std::nullopt;
+}
+
+void attempt(
+    const c10::OperatorHandle& op,
+    const char* name,
+    c10::Stream stream,
+    c10::ArrayRef<c10::IValue> arguments,
+    Adoption& adoption,
+    torch::jit::Stack& results) {
+  launch_and_wait(
+      name,
+      stream,
+      {},
+      [&](at::TensorList) {
+        const RedirectAllocations redirect(stream);
+        for (const auto& argument : arguments) {
+          results.push_back(to_cpu_argument(argument, adoption.aliases));
+        }
+        try {
+          op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &results);
+        } catch (...) {
+          results.clear();
+          throw;
+        }
+        adoption.workspace = redirect.outstanding();
+      },
+      "fallback");
+}
+
+} // namespace
+
+void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const auto& schema = op.schema();
+  const size_t num_arguments = schema.arguments().size();
+  std::vector<c10::IValue> arguments(
+      std::make_move_iterator(stack->end() - static_cast<ptrdiff_t>(num_arguments)),
+      std::make_move_iterator(stack->end()));
+  stack->resize(stack->size() - num_arguments);
+
+  const auto device = device_of_call(arguments);
+  check_same_device(schema, arguments, device);
+  auto generator = generator_argument(schema, arguments, device);
+  if (generator) {
+    arguments[generator->index] = generator->cpu;
+  }
+  const auto stream = current_stream(device.index());
+
+  const auto saved =
+      generator ? std::optional<at::Generator>(generator->cpu.clone()) : std::nullopt;
+  Adoption adoption(device);
+  torch::jit::Stack results;
+  try {
+    attempt(op, schema.name().c_str(), stream, arguments, adoption, results);
+  } catch (const c10::OutOfMemoryError&) {
+    // The worker may not wait for memory that other streams hold; this thread may.
+    if (planted(Plant::kReclaim) || writes_inputs(schema) ||
+        !reclaim(device.index(), "fallback.reclaim")) {
+      throw;
+    }
+    adoption = Adoption(device);
+    if (generator) {
+      generator->cpu.graphsafe_set_state(*saved);
+    }
+    attempt(op, schema.name().c_str(), stream, arguments, adoption, results);
+  }
+  adoption.sync_inputs();
+  for (auto& result : results) {
+    stack->push_back(adoption.adopt(std::move(result)));
+  }
+  results.clear();
+  adoption.finish();
+}
+
+} // namespace accel

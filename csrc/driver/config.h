@@ -1,0 +1,26 @@
+// The ACCEL_* variables that the chip reads.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "accel.h"
+
+namespace accel::driver {
+
+constexpr int kMaxDevices = 64;
+constexpr uint64_t kSegmentBytes = uint64_t{2} << 20; // granule of accelMalloc
+
+struct Config {
+  int devices = 1; // ACCEL_DEVICES, ACCEL_VISIBLE_DEVICES
+  uint64_t memory = 0; // ACCEL_MEMORY: bytes per device, a multiple of kSegmentBytes
+  bool launch_blocking = false; // ACCEL_LAUNCH_BLOCKING
+  uint64_t delay = 0; // ACCEL_DELAY_US, in nanoseconds: workers wait before each record
+  std::optional<uint64_t> schedule_seed; // ACCEL_SCHEDULE_SEED: workers wait at random
+};
+
+// Reads the environment. An unusable value is accelErrorConfig, with a text naming the variable,
+// the value and what is accepted; an empty one counts as unset.
+accelError_t read_config(Config* config);
+
+} // namespace accel::driver

@@ -1,0 +1,147 @@
+#include "device.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "os_linux.h"
+#include "process.h"
+#include "stream.h"
+#include "worker.h"
+
+namespace accel::driver {
+
+Device::Device(int index, uintptr_t device_base, uintptr_t host_base, uint64_t bytes)
+    : index(index),
+      device_base(device_base),
+      host_base(host_base),
+      bytes(bytes),
+      memory(bytes, kSegmentBytes) {}
+
+Device::~Device() {
+  if (file_ >= 0) {
+    os::close_memory(file_);
+  }
+}
+
+bool Device::open() {
+  char name[32];
+  std::snprintf(name, sizeof(name), "accel:%d", index);
+  file_ = os::open_memory(name, bytes);
+  return file_ >= 0 && os::map_memory(reinterpret_cast<void*>(host_base), bytes, file_);
+}
+
+void Device::abort() {
+  aborted.store(1);
+  os::futex_wake_all(aborted);
+  // Waiters of this device's streams, and this device's workers that wait for another's.
+  for (const auto& device : g_chip->devices) {
+    for (accelStream_t stream : device->streams()) {
+      stream->completion.wake();
+      wake_worker(*stream);
+    }
+  }
+}
+
+accelStream_t Device::add_stream(int priority) {
+  static std::atomic<uint32_t> ids{0};
+  auto stream = std::make_unique<accelStream>(*this, priority, ids.fetch_add(1));
+  std::lock_guard<std::mutex> lock(streams_mutex_);
+  streams_.push_back(stream.get());
+  return stream.release();
+}
+
+std::vector<accelStream_t> Device::streams() {
+  std::lock_guard<std::mutex> lock(streams_mutex_);
+  return streams_;
+}
+
+Device* find_device(int index) {
+  const int count = static_cast<int>(g_chip->devices.size());
+  if (index >= 0 && index < count) {
+    return g_chip->devices[index].get();
+  }
+  if (count == 0) {
+    fail(accelErrorInvalidDevice, "accel: there is no device accel:%d; there are none", index);
+  } else {
+    fail(
+        accelErrorInvalidDevice,
+        "accel: there is no device accel:%d; the devices are accel:0 to accel:%d (ACCEL_DEVICES)",
+        index,
+        count - 1);
+  }
+  return nullptr;
+}
+
+} // namespace accel::driver
+
+using namespace accel::driver;
+
+extern "C" accelError_t accelDeviceGetProperties(int device, accelDeviceProp* prop) {
+  return entry([&] {
+    if (prop == nullptr || prop->size < sizeof(accelDeviceProp)) {
+      return invalid("accelDeviceGetProperties", "the result is null or its size is too small");
+    }
+    const Device* found = find_device(device);
+    if (found == nullptr) {
+      return accelErrorInvalidDevice;
+    }
+    // The simulated chip's data sheet. At 1 GHz a cycle is a nanosecond.
+    accelDeviceProp sheet{};
+    sheet.size = sizeof(sheet);
+    std::snprintf(sheet.name, sizeof(sheet.name), "Accel Simulator");
+    sheet.total_memory = found->bytes;
+    sheet.cores = 8;
+    sheet.lanes = 32;
+    sheet.sram_per_core = uint64_t{1} << 20;
+    sheet.hbm_bytes_per_second = 1'000'000'000'000;
+    sheet.link_bytes_per_second = 50'000'000'000;
+    sheet.clock_khz = 1'000'000;
+    sheet.host_visible = 1;
+    *prop = sheet;
+    return accelSuccess;
+  });
+}
+
+extern "C" accelError_t accelDeviceSynchronize(int device, const char* caller) {
+  return entry([&] {
+    Device* found = find_device(device);
+    if (found == nullptr) {
+      return accelErrorInvalidDevice;
+    }
+    struct Target {
+      accelStream_t stream;
+      uint64_t ticket;
+    };
+    std::vector<Target> targets;
+    for (accelStream_t stream : found->streams()) {
+      targets.push_back({stream, stream->enqueued.load()});
+    }
+    const char* count_as = caller_or_unknown(caller); // one wait to the caller, so counted once
+    for (const auto& [stream, ticket] : targets) {
+      const bool unfinished = stream->completion.value() < ticket;
+      if (const accelError_t code = host_wait(stream, ticket, unfinished ? count_as : nullptr)) {
+        return code;
+      }
+      count_as = unfinished ? nullptr : count_as;
+    }
+    std::shared_ptr<Failure> first;
+    for (const auto& [stream, ticket] : targets) {
+      std::shared_ptr<Failure> failure = stream->failure.find(ticket);
+      if (failure != nullptr && (first == nullptr || failure->order < first->order)) {
+        first = std::move(failure);
+      }
+    }
+    return raise(first);
+  });
+}
+
+extern "C" accelError_t accelDeviceAbort(int device) {
+  return entry([&] {
+    Device* found = find_device(device);
+    if (found == nullptr) {
+      return accelErrorInvalidDevice;
+    }
+    found->abort();
+    return accelSuccess;
+  });
+}

@@ -1,0 +1,46 @@
+// One device: its arena, its streams, its abort word.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "accel.h"
+#include "address_map.h"
+
+namespace accel::driver {
+
+class Device {
+ public:
+  Device(int index, uintptr_t device_base, uintptr_t host_base, uint64_t bytes);
+  ~Device();
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  // Makes the arena; false if the system refuses.
+  bool open();
+
+  const int index;
+  const uintptr_t device_base;
+  const uintptr_t host_base;
+  const uint64_t bytes;
+
+  // Non-zero once aborted; a futex word for sleepers.
+  std::atomic<uint32_t> aborted{0};
+  void abort();
+
+  std::mutex memory_mutex; // a leaf
+  RangeAllocator memory;
+
+  // Streams are never freed, so that handles and tickets stay valid.
+  accelStream_t add_stream(int priority);
+  std::vector<accelStream_t> streams();
+
+ private:
+  int file_ = -1;
+  std::mutex streams_mutex_; // a leaf
+  std::vector<accelStream_t> streams_;
+};
+
+} // namespace accel::driver

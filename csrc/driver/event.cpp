@@ -1,0 +1,188 @@
+// Events. An event is a handle on (stream, ticket), the ticket of a marker record; waits take the
+// pair by value, so recording the event again or destroying it changes nothing for them.
+#include <atomic>
+#include <memory>
+#include <mutex>
+
+#include "launch.h"
+#include "os_linux.h"
+#include "process.h"
+#include "stream.h"
+#include "worker.h"
+
+namespace accel::driver {
+
+namespace {
+
+// When the stream passed one recording; shared by the event and the marker.
+struct Timing {
+  std::atomic<uint64_t> nanoseconds{0};
+};
+
+struct Recording {
+  accelStream_t stream = nullptr; // null: never recorded
+  uint64_t ticket = 0;
+  std::shared_ptr<Timing> timing; // null: not a timing event
+
+  bool complete() const {
+    return stream == nullptr || stream->completion.value() >= ticket;
+  }
+};
+
+struct Marker {
+  std::shared_ptr<Timing> timing;
+
+  accelError_t run() const {
+    if (timing != nullptr) {
+      timing->nanoseconds.store(os::now());
+    }
+    return accelSuccess;
+  }
+};
+
+struct WaitEvent {
+  accelStream_t source;
+  uint64_t ticket;
+
+  accelError_t run() const {
+    accelStream_t waiting = stream_of_this_thread();
+    if (!source->completion.spin(ticket)) {
+      source->completion.park(ticket, waiting->device.aborted);
+    }
+    if (auto failure = source->failure.find(ticket)) {
+      uint64_t mine = 0;
+      accelStreamOfThisThread(&mine);
+      waiting->failure.adopt(std::move(failure), mine);
+    }
+    if (source->device.aborted.load() == 0) {
+      return accelSuccess;
+    }
+    accelSetKernelError("the device of the stream waited for was aborted");
+    return accelErrorAborted;
+  }
+};
+
+} // namespace
+
+} // namespace accel::driver
+
+using namespace accel::driver;
+
+struct accelEvent {
+  explicit accelEvent(bool timing) : timing(timing) {}
+
+  Recording get() {
+    std::lock_guard<std::mutex> lock(mutex);
+    return recording;
+  }
+
+  const bool timing;
+  std::mutex mutex; // a leaf
+  Recording recording;
+};
+
+extern "C" accelError_t accelEventCreate(uint32_t flags, accelEvent_t* event) {
+  return entry([&] {
+    if (event == nullptr || (flags & ~uint32_t{accelEventTiming}) != 0) {
+      return invalid("accelEventCreate", "the result pointer is null or a flag is unknown");
+    }
+    *event = new accelEvent((flags & accelEventTiming) != 0);
+    return accelSuccess;
+  });
+}
+
+extern "C" void accelEventDestroy(accelEvent_t event) {
+  (void)entry([&] {
+    delete event;
+    return accelSuccess;
+  });
+}
+
+extern "C" accelError_t accelEventRecord(accelEvent_t event, accelStream_t stream) {
+  return entry([&] {
+    if (event == nullptr || stream == nullptr) {
+      return invalid("accelEventRecord", "an argument is null");
+    }
+    Recording recording;
+    recording.stream = stream;
+    recording.timing = event->timing ? std::make_shared<Timing>() : nullptr;
+    if (const accelError_t code = enqueue(
+            stream,
+            make_info("record_event", accelEngineHost),
+            Marker{recording.timing},
+            &recording.ticket)) {
+      return code;
+    }
+    std::lock_guard<std::mutex> lock(event->mutex);
+    std::swap(event->recording, recording);
+    return accelSuccess;
+  });
+}
+
+extern "C" accelError_t accelStreamWaitEvent(accelStream_t stream, accelEvent_t event) {
+  return entry([&] {
+    if (event == nullptr || stream == nullptr) {
+      return invalid("accelStreamWaitEvent", "an argument is null");
+    }
+    const Recording recording = event->get();
+    if (recording.stream == nullptr || recording.stream == stream) {
+      return accelSuccess;
+    }
+    return enqueue(
+        stream,
+        make_info("wait_event", accelEngineHost),
+        WaitEvent{recording.stream, recording.ticket},
+        nullptr);
+  });
+}
+
+extern "C" accelError_t accelEventQuery(accelEvent_t event) {
+  return entry([&] {
+    if (event == nullptr) {
+      return invalid("accelEventQuery", "the event is null");
+    }
+    return event->get().complete()
+        ? accelSuccess
+        : fail(accelErrorNotReady, "accel: the event's stream has not passed it yet");
+  });
+}
+
+extern "C" accelError_t accelEventSynchronize(accelEvent_t event, const char* caller) {
+  return entry([&] {
+    if (event == nullptr) {
+      return invalid("accelEventSynchronize", "the event is null");
+    }
+    const Recording recording = event->get();
+    return recording.stream == nullptr
+        ? accelSuccess
+        : wait_ticket(recording.stream, recording.ticket, caller_or_unknown(caller));
+  });
+}
+
+extern "C" accelError_t
+accelEventElapsedTime(double* milliseconds, accelEvent_t start, accelEvent_t end) {
+  return entry([&] {
+    if (milliseconds == nullptr || start == nullptr || end == nullptr) {
+      return invalid("accelEventElapsedTime", "an argument is null");
+    }
+    const Recording first = start->get();
+    const Recording last = end->get();
+    if (first.timing == nullptr || last.timing == nullptr) {
+      return invalid(
+          "accelEventElapsedTime",
+          "both events must be made with timing enabled and recorded before");
+    }
+    if (&first.stream->device != &last.stream->device) {
+      return invalid("accelEventElapsedTime", "the events are of different devices");
+    }
+    if (!first.complete() || !last.complete()) {
+      return fail(
+          accelErrorNotReady,
+          "accel: accelEventElapsedTime: an event is not complete yet; synchronize it first");
+    }
+    const uint64_t begin = first.timing->nanoseconds.load();
+    const uint64_t finish = last.timing->nanoseconds.load();
+    *milliseconds = static_cast<double>(static_cast<int64_t>(finish - begin)) * 1e-6;
+    return accelSuccess;
+  });
+}

@@ -1,0 +1,195 @@
+#include "launch.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "process.h"
+#include "stream.h"
+#include "trace.h"
+#include "worker.h"
+
+namespace accel::driver {
+
+std::atomic<bool> g_launch_blocking{false};
+
+namespace {
+
+std::atomic<uint64_t> g_correlation{0};
+
+// Its address names the thread.
+thread_local char t_self;
+
+constexpr size_t align(size_t bytes) {
+  return (bytes + 15) / 16 * 16;
+}
+
+// Reserves room, waiting without the lock while there is none. Holds `lock` on success.
+accelError_t
+reserve(accelStream_t stream, size_t bytes, std::unique_lock<std::mutex>& lock, Record** record) {
+  while (true) {
+    lock.lock();
+    if (stream->destroyed) {
+      return invalid("accelLaunchBegin", "the stream was destroyed");
+    }
+    if (!stream->ring.open()) {
+      return fail(accelErrorOutOfMemory, "accel: no memory for a stream's queue");
+    }
+    // Read first: if the ring is full, a record after this ticket is unfinished.
+    const uint64_t completed = stream->completion.value();
+    *record = stream->ring.reserve(bytes);
+    if (*record != nullptr) {
+      return accelSuccess;
+    }
+    lock.unlock();
+    if (stream_of_this_thread() != nullptr) {
+      return fail(
+          accelErrorNotSupported,
+          "accel: accelLaunchBegin: the stream's queue is full and a kernel cannot wait for it");
+    }
+    if (const accelError_t code = host_wait(stream, completed + 1, "launch")) {
+      return code;
+    }
+  }
+}
+
+} // namespace
+
+accelLaunchInfo make_info(const char* name, accelEngine engine) {
+  accelLaunchInfo info{};
+  info.size = sizeof(info);
+  info.name = name;
+  info.engine = engine;
+  info.cores = -1;
+  std::fill(std::begin(info.bytes), std::end(info.bytes), -1);
+  std::fill(std::begin(info.flops), std::end(info.flops), -1);
+  return info;
+}
+
+accelError_t begin_launch(accelStream_t stream, const accelLaunch& launch, void** payload) {
+  if (stream->holder.load(std::memory_order_relaxed) == &t_self) {
+    return fail(
+        accelErrorNotSupported,
+        "accel: accelLaunchBegin: this thread has already begun a launch on the stream; commit or "
+        "cancel it first");
+  }
+  const size_t accesses = align(launch.info->num_accesses * sizeof(accelAccess));
+  const size_t body = accesses + align(launch.payload_bytes);
+  const bool large = sizeof(Record) + body > Ring::kLargestRecord;
+  void* heap = large ? ::operator new(body, std::align_val_t(16)) : nullptr;
+
+  std::unique_lock<std::mutex> lock(stream->producer, std::defer_lock);
+  Record* record = nullptr;
+  if (const accelError_t code =
+          reserve(stream, sizeof(Record) + (large ? 0 : body), lock, &record)) {
+    ::operator delete(heap, std::align_val_t(16));
+    return code;
+  }
+  std::byte* const place =
+      large ? static_cast<std::byte*>(heap) : reinterpret_cast<std::byte*>(record) + sizeof(Record);
+  record->invoke = launch.invoke;
+  record->destroy = launch.destroy;
+  record->payload = place + accesses;
+  record->heap = heap;
+  record->info = *launch.info;
+  record->info.size = sizeof(accelLaunchInfo);
+  record->info.correlation = g_correlation.fetch_add(1, std::memory_order_relaxed) + 1;
+  record->info.accesses = nullptr;
+  if (launch.info->num_accesses != 0) {
+    std::memcpy(place, launch.info->accesses, launch.info->num_accesses * sizeof(accelAccess));
+    record->info.accesses = reinterpret_cast<const accelAccess*>(place);
+  }
+  stream->reserved = record;
+  stream->holder.store(&t_self, std::memory_order_relaxed);
+  *payload = record->payload;
+  lock.release(); // unlocked by commit or cancel
+  return accelSuccess;
+}
+
+accelError_t commit_launch(accelStream_t stream, uint64_t* ticket) {
+  if (stream->holder.load(std::memory_order_relaxed) != &t_self) {
+    return fail(
+        accelErrorNotSupported, "accel: accelLaunchCommit: this thread has begun no launch");
+  }
+  Record* record = stream->reserved;
+  const uint64_t mine = stream->enqueued.load(std::memory_order_relaxed) + 1;
+  record->ticket = mine;
+  trace(accelTraceEnqueue, stream, mine, record->info);
+  stream->enqueued.store(mine, std::memory_order_release);
+  stream->ring.publish();
+  stream->holder.store(nullptr, std::memory_order_relaxed);
+  stream->producer.unlock();
+  if (ticket != nullptr) {
+    *ticket = mine;
+  }
+  return attach_worker(*stream)
+      ? accelSuccess
+      : fail(accelErrorOutOfMemory, "accel: the system has no thread left for a stream's worker");
+}
+
+accelError_t wait_if_blocking(accelStream_t stream, uint64_t ticket) {
+  if (!g_launch_blocking.load(std::memory_order_relaxed) || stream_of_this_thread() != nullptr) {
+    return accelSuccess;
+  }
+  return wait_ticket(stream, ticket, "ACCEL_LAUNCH_BLOCKING");
+}
+
+} // namespace accel::driver
+
+using namespace accel::driver;
+
+extern "C" accelError_t
+accelLaunchBegin(accelStream_t stream, const accelLaunch* launch, void** payload) {
+  return entry([&] {
+    if (stream == nullptr || launch == nullptr || payload == nullptr) {
+      return invalid("accelLaunchBegin", "an argument is null");
+    }
+    const accelLaunchInfo* info = launch->info;
+    if (launch->size < sizeof(accelLaunch) || info == nullptr ||
+        info->size < sizeof(accelLaunchInfo)) {
+      return invalid("accelLaunchBegin", "a struct's size is too small or the info is null");
+    }
+    if (launch->invoke == nullptr || info->name == nullptr ||
+        (info->num_accesses != 0 && info->accesses == nullptr)) {
+      return invalid("accelLaunchBegin", "invoke, name or accesses is null");
+    }
+    return begin_launch(stream, *launch, payload);
+  });
+}
+
+extern "C" accelError_t accelLaunchCommit(accelStream_t stream, uint64_t* ticket) {
+  return entry([&] {
+    if (stream == nullptr) {
+      return invalid("accelLaunchCommit", "the stream is null");
+    }
+    uint64_t mine = 0;
+    if (const accelError_t code = commit_launch(stream, &mine)) {
+      return code;
+    }
+    if (ticket != nullptr) {
+      *ticket = mine;
+    }
+    return wait_if_blocking(stream, mine);
+  });
+}
+
+extern "C" void accelLaunchCancel(accelStream_t stream) {
+  (void)entry([&] {
+    if (stream != nullptr && stream->holder.load(std::memory_order_relaxed) == &t_self) {
+      ::operator delete(stream->reserved->heap, std::align_val_t(16));
+      stream->holder.store(nullptr, std::memory_order_relaxed);
+      stream->producer.unlock();
+    }
+    return accelSuccess;
+  });
+}
+
+extern "C" int accelGetLaunchBlocking(void) {
+  return g_launch_blocking.load() ? 1 : 0;
+}
+
+extern "C" void accelSetLaunchBlocking(int on) {
+  (void)entry([&] {
+    g_launch_blocking.store(on != 0);
+    return accelSuccess;
+  });
+}

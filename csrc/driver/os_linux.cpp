@@ -1,0 +1,275 @@
+#include "os_linux.h"
+
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/sysinfo.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <fstream>
+#include <string>
+
+#if !defined(__linux__) || !defined(__LP64__)
+#error "torch_accel builds on 64-bit Linux only"
+#endif
+
+namespace accel::driver::os {
+
+namespace {
+
+constexpr uint64_t kSecond = 1'000'000'000;
+
+void* map(void* address, size_t bytes, int protection, int flags, int file = -1) noexcept {
+  void* result = mmap(address, bytes, protection, flags, file, 0);
+  return result == MAP_FAILED ? nullptr : result;
+}
+
+timespec to_timespec(uint64_t nanoseconds) noexcept {
+  timespec result;
+  result.tv_sec = static_cast<time_t>(nanoseconds / kSecond);
+  result.tv_nsec = static_cast<long>(nanoseconds % kSecond);
+  return result;
+}
+
+// The limit in `directory` or, limits being nested, in any directory above it.
+uint64_t lowest_limit(std::string directory, const std::string& root, const char* file) {
+  uint64_t lowest = UINT64_MAX;
+  while (directory.size() >= root.size()) {
+    std::ifstream stream(directory + "/" + file);
+    uint64_t limit = 0; // "max" does not parse and means none
+    if (stream >> limit && limit != 0) {
+      lowest = std::min(lowest, limit);
+    }
+    const size_t slash = directory.rfind('/');
+    if (slash == std::string::npos) {
+      break;
+    }
+    directory.resize(slash);
+  }
+  return lowest;
+}
+
+} // namespace
+
+void* reserve(size_t bytes) noexcept {
+  return map(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE);
+}
+
+void* reserve_lazily_backed(size_t bytes) noexcept {
+  return map(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE);
+}
+
+void unreserve(void* address, size_t bytes) noexcept {
+  munmap(address, bytes);
+}
+
+int open_memory(const char* name, size_t bytes) noexcept {
+  const int file = memfd_create(name, MFD_CLOEXEC);
+  if (file >= 0 && ftruncate(file, static_cast<off_t>(bytes)) != 0) {
+    close(file);
+    return -1;
+  }
+  return file;
+}
+
+void close_memory(int file) noexcept {
+  close(file);
+}
+
+bool map_memory(void* address, size_t bytes, int file) noexcept {
+  const int flags = MAP_SHARED | MAP_FIXED | MAP_NORESERVE;
+  return map(address, bytes, PROT_READ | PROT_WRITE, flags, file) != nullptr &&
+      madvise(address, bytes, MADV_DONTFORK) == 0;
+}
+
+void drop_pages(void* address, size_t bytes) noexcept {
+  madvise(address, bytes, MADV_REMOVE);
+}
+
+bool map_private(void* address, size_t bytes) noexcept {
+  const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+  return map(address, bytes, PROT_READ | PROT_WRITE, flags) != nullptr;
+}
+
+bool unmap_private(void* address, size_t bytes) noexcept {
+  const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
+  return map(address, bytes, PROT_NONE, flags) != nullptr;
+}
+
+uint64_t memory_limit() {
+  struct sysinfo info;
+  uint64_t limit = UINT64_MAX;
+  if (sysinfo(&info) == 0) {
+    limit = static_cast<uint64_t>(info.totalram) * info.mem_unit;
+  }
+  // Lines are "hierarchy:controllers:path"; version 2 is hierarchy 0 with no controllers.
+  std::ifstream groups("/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {
+    const size_t path = line.find(':', line.find(':') + 1);
+    if (path == std::string::npos) {
+      continue;
+    }
+    const std::string group = line.substr(path + 1);
+    if (line.rfind("0::", 0) == 0) {
+      const std::string root = "/sys/fs/cgroup";
+      limit = std::min(limit, lowest_limit(root + group, root, "memory.max"));
+    } else if (line.substr(0, path).find(":memory") != std::string::npos) {
+      const std::string root = "/sys/fs/cgroup/memory";
+      limit = std::min(limit, lowest_limit(root + group, root, "memory.limit_in_bytes"));
+    }
+  }
+  return limit;
+}
+
+uint64_t now() noexcept {
+  timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return static_cast<uint64_t>(time.tv_sec) * kSecond + static_cast<uint64_t>(time.tv_nsec);
+}
+
+void yield() noexcept {
+  sched_yield();
+}
+
+void sleep(uint64_t nanoseconds) noexcept {
+  const timespec time = to_timespec(nanoseconds);
+  nanosleep(&time, nullptr);
+}
+
+void futex_wait(const std::atomic<uint32_t>& word, uint32_t expected, uint64_t timeout) noexcept {
+  const timespec time = to_timespec(timeout);
+  const timespec* limit = timeout == kForever ? nullptr : &time;
+  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, expected, limit, nullptr, 0);
+}
+
+void futex_wake_all(const std::atomic<uint32_t>& word) noexcept {
+  syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
+
+bool start_thread(void (*body)(void*), void* argument) noexcept {
+  struct Start {
+    void (*body)(void*);
+    void* argument;
+  };
+  Start* start = new (std::nothrow) Start{body, argument};
+  pthread_attr_t attributes;
+  if (start == nullptr || pthread_attr_init(&attributes) != 0) {
+    delete start;
+    return false;
+  }
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  // The application's threads handle its signals; ours only those that they cause themselves.
+  sigset_t blocked;
+  sigset_t before;
+  sigfillset(&blocked);
+  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP}) {
+    sigdelset(&blocked, fault);
+  }
+  pthread_sigmask(SIG_SETMASK, &blocked, &before);
+  pthread_t thread;
+  const int failed = pthread_create(
+      &thread,
+      &attributes,
+      [](void* packed) -> void* {
+        const Start unpacked = *static_cast<Start*>(packed);
+        delete static_cast<Start*>(packed);
+        pthread_setname_np(pthread_self(), "accel-worker");
+        unpacked.body(unpacked.argument);
+        return nullptr;
+      },
+      start);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  pthread_attr_destroy(&attributes);
+  if (failed != 0) {
+    delete start;
+  }
+  return failed == 0;
+}
+
+bool at_fork_in_child(void (*handler)()) noexcept {
+  return pthread_atfork(nullptr, nullptr, handler) == 0;
+}
+
+void write_error(const char* text, size_t length) noexcept {
+  while (length > 0) {
+    const ssize_t written = write(STDERR_FILENO, text, length);
+    if (written <= 0) {
+      return;
+    }
+    text += written;
+    length -= static_cast<size_t>(written);
+  }
+}
+
+// ---- The fault handler's chain ----
+
+namespace {
+
+void (*g_explain)(uintptr_t) = nullptr;
+struct sigaction g_previous;
+std::atomic<pid_t> g_chaining{0}; // the thread inside the previous handler
+
+pid_t thread_id() noexcept {
+  return static_cast<pid_t>(syscall(SYS_gettid));
+}
+
+void take_default_action(int signal, bool raised) noexcept {
+  struct sigaction standard = {};
+  standard.sa_handler = SIG_DFL;
+  sigaction(signal, &standard, nullptr);
+  if (raised) {
+    raise(signal);
+  } // else the faulting instruction runs again, and the process ends there with a useful core
+}
+
+void on_fault(int signal, siginfo_t* info, void* context) {
+  const bool raised = info->si_code <= 0;
+  // Python's faulthandler ends by restoring its predecessor and raising the signal again. If that
+  // predecessor is ours, calling it once more would never end.
+  if (raised && g_chaining.load() == thread_id()) {
+    take_default_action(signal, true);
+    return;
+  }
+  if (!raised) {
+    g_explain(reinterpret_cast<uintptr_t>(info->si_addr));
+  }
+  if ((g_previous.sa_flags & SA_SIGINFO) == 0 &&
+      (g_previous.sa_handler == SIG_DFL || g_previous.sa_handler == SIG_IGN)) {
+    take_default_action(signal, raised);
+    return;
+  }
+  g_chaining.store(thread_id());
+  if ((g_previous.sa_flags & SA_SIGINFO) != 0) {
+    g_previous.sa_sigaction(signal, info, context);
+  } else {
+    g_previous.sa_handler(signal);
+  }
+  g_chaining.store(0);
+}
+
+} // namespace
+
+bool install_fault_handler(void (*explain)(uintptr_t address)) noexcept {
+  struct sigaction current;
+  if (sigaction(SIGSEGV, nullptr, &current) != 0) {
+    return false;
+  }
+  if ((current.sa_flags & SA_SIGINFO) != 0 && current.sa_sigaction == on_fault) {
+    return true;
+  }
+  g_explain = explain;
+  g_previous = current;
+  struct sigaction ours = {};
+  ours.sa_sigaction = on_fault;
+  ours.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
+  return sigaction(SIGSEGV, &ours, nullptr) == 0;
+}
+
+} // namespace accel::driver::os

@@ -1,0 +1,62 @@
+// The state of the chip in this process, and the frame of every entry point.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "accel.h"
+#include "address_map.h"
+#include "block_table.h"
+#include "config.h"
+#include "device.h"
+#include "error.h"
+#include "os_linux.h"
+
+namespace accel::driver {
+
+enum class State : uint32_t { kClosed, kOpening, kReady, kShutDown, kForked };
+extern std::atomic<State> g_state;
+
+// Everything that accelInit makes. Leaked: threads may outlive main().
+struct Chip {
+  explicit Chip(const Config& config)
+      : config(config), map(config.devices, config.memory), pinned(kPinnedBytes, os::kPageBytes) {}
+
+  const Config config;
+  AddressMap map;
+  BlockTable blocks;
+  std::vector<std::unique_ptr<Device>> devices;
+  std::mutex pinned_mutex; // a leaf
+  RangeAllocator pinned;
+};
+// Valid unless the state is kClosed or kOpening.
+extern Chip* g_chip;
+
+accelError_t refuse(State state);
+// accelSuccess while the chip may be used, else the reason why not.
+inline accelError_t enter() {
+  const State state = g_state.load(std::memory_order_acquire);
+  return state == State::kReady ? accelSuccess : refuse(state);
+}
+
+// The frame of an entry point: checks the state, lets no exception out.
+template <class Body>
+accelError_t entry(const Body& body) noexcept {
+  try {
+    const accelError_t code = enter();
+    return code == accelSuccess ? body() : code;
+  } catch (...) {
+    return fail_with_current_exception();
+  }
+}
+
+// The device of that index, or null with the message set.
+Device* find_device(int index);
+
+inline accelError_t invalid(const char* function, const char* problem) {
+  return fail(accelErrorInvalidValue, "accel: %s: %s", function, problem);
+}
+
+} // namespace accel::driver

@@ -1,0 +1,155 @@
+#include "wait.h"
+
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "os_linux.h"
+#include "process.h"
+#include "stream.h"
+#include "worker.h"
+
+namespace accel::driver {
+
+void Completion::advance(uint64_t ticket) {
+  value_.store(ticket);
+  if (waiters_.load() != 0) {
+    wake();
+  }
+}
+
+void Completion::wake() {
+  signal_.fetch_add(1);
+  os::futex_wake_all(signal_);
+}
+
+bool Completion::spin(uint64_t ticket) const {
+  for (int i = 0; i < kPauses && value() < ticket; ++i) {
+    os::pause();
+  }
+  return value() >= ticket;
+}
+
+void Completion::park(uint64_t ticket, const std::atomic<uint32_t>& aborted) {
+  for (int i = 0; i < kYields; ++i) {
+    if (value() >= ticket || aborted.load() != 0) {
+      return;
+    }
+    os::yield();
+  }
+  waiters_.fetch_add(1);
+  while (true) {
+    const uint32_t signal = signal_.load();
+    if (value() >= ticket || aborted.load() != 0) {
+      break;
+    }
+    os::futex_wait(signal_, signal, os::kForever);
+  }
+  waiters_.fetch_sub(1);
+}
+
+namespace {
+
+struct WaitCounts {
+  std::mutex mutex; // a leaf
+  std::map<std::string, uint64_t> counts;
+};
+
+WaitCounts& wait_counts() {
+  static WaitCounts* counts = new WaitCounts();
+  return *counts;
+}
+
+// Replaced as a whole and never freed: a wait may be between its two hooks.
+std::atomic<const accelWaitHooks*> g_hooks{nullptr};
+
+class HookScope {
+ public:
+  HookScope() : hooks_(g_hooks.load()) {
+    if (hooks_ != nullptr) {
+      token_ = hooks_->before();
+    }
+  }
+  ~HookScope() {
+    if (hooks_ != nullptr) {
+      hooks_->after(token_);
+    }
+  }
+  HookScope(const HookScope&) = delete;
+  HookScope& operator=(const HookScope&) = delete;
+
+ private:
+  const accelWaitHooks* const hooks_;
+  void* token_ = nullptr;
+};
+
+accelError_t aborted(const Device& device) {
+  return fail(
+      accelErrorAborted,
+      "accel: accel:%d was aborted, its queued work is lost; restart the process to use it again",
+      device.index);
+}
+
+} // namespace
+
+accelError_t host_wait(accelStream_t stream, uint64_t ticket, const char* caller) {
+  const Device& device = stream->device;
+  if (stream->completion.value() < ticket) {
+    if (stream_of_this_thread() != nullptr) {
+      return fail(
+          accelErrorNotSupported,
+          "accel: %s: a kernel cannot wait for a stream; let the stream wait with an event",
+          caller_or_unknown(caller));
+    }
+    if (!attach_worker(*stream)) {
+      return fail(
+          accelErrorOutOfMemory, "accel: the system has no thread left for a stream's worker");
+    }
+    if (caller != nullptr) {
+      WaitCounts& waits = wait_counts();
+      std::lock_guard<std::mutex> lock(waits.mutex);
+      ++waits.counts[caller];
+    }
+    if (!stream->completion.spin(ticket)) {
+      HookScope hooks;
+      stream->completion.park(ticket, device.aborted);
+    }
+  }
+  return device.aborted.load() != 0 ? aborted(device) : accelSuccess;
+}
+
+} // namespace accel::driver
+
+using namespace accel::driver;
+
+extern "C" accelError_t accelSetWaitHooks(const accelWaitHooks* hooks) {
+  try {
+    if (hooks == nullptr) {
+      g_hooks.store(nullptr);
+      return accelSuccess;
+    }
+    if (hooks->size < sizeof(accelWaitHooks) || hooks->before == nullptr ||
+        hooks->after == nullptr) {
+      return invalid("accelSetWaitHooks", "size is too small or a hook is null");
+    }
+    g_hooks.store(new accelWaitHooks(*hooks));
+    return accelSuccess;
+  } catch (...) {
+    return fail_with_current_exception();
+  }
+}
+
+extern "C" void accelForEachWait(
+    void (*visit)(const char* caller, uint64_t count, void* user),
+    void* user) {
+  (void)entry([&] {
+    WaitCounts& waits = wait_counts();
+    std::unique_lock<std::mutex> lock(waits.mutex);
+    const std::map<std::string, uint64_t> counts = waits.counts;
+    lock.unlock();
+    for (const auto& [caller, count] : counts) {
+      visit(caller.c_str(), count, user);
+    }
+    return accelSuccess;
+  });
+}

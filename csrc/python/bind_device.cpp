@@ -1,0 +1,98 @@
+// Devices and streams.
+#include <tuple>
+
+#include "../driver/accel.h"
+#include "../runtime/device.h"
+#include "../runtime/error.h"
+#include "../runtime/stream.h"
+#include "bindings.h"
+
+namespace accel::python {
+
+namespace {
+
+// (stream_id, device_index, device_type): the keyword arguments of torch.Stream.
+using StreamIds = std::tuple<int64_t, int64_t, int64_t>;
+
+StreamIds ids(c10::Stream stream) {
+  return {stream.id(), stream.device_index(), static_cast<int64_t>(stream.device_type())};
+}
+
+accelDeviceProp properties(int64_t index) {
+  lazy_init();
+  accelDeviceProp prop{};
+  prop.size = sizeof(prop);
+  check(accelDeviceGetProperties(checked_index(to_index(index)), &prop));
+  return prop;
+}
+
+std::string to_string(const accelDeviceProp& prop) {
+  return c10::str(
+      "_AccelDeviceProperties(name='",
+      prop.name,
+      "', total_memory=",
+      prop.total_memory >> 20,
+      "MB, cores=",
+      prop.cores,
+      ", lanes=",
+      prop.lanes,
+      ", sram_per_core=",
+      prop.sram_per_core >> 10,
+      "KB)");
+}
+
+void set_current_stream(c10::Stream stream) {
+  const auto index = stream.device_index();
+  exchange_stream(stream); // validates, so the device changes only if the stream does
+  set_device(index);
+}
+
+} // namespace
+
+void bind_device(py::module_& m) {
+  py::class_<accelDeviceProp>(m, "_AccelDeviceProperties", py::module_local())
+      .def_property_readonly("name", [](const accelDeviceProp& p) { return std::string(p.name); })
+      .def_readonly("total_memory", &accelDeviceProp::total_memory)
+      .def_readonly("cores", &accelDeviceProp::cores)
+      .def_readonly("multi_processor_count", &accelDeviceProp::cores)
+      .def_readonly("lanes", &accelDeviceProp::lanes)
+      .def_readonly("sram_per_core", &accelDeviceProp::sram_per_core)
+      .def_readonly("hbm_bytes_per_second", &accelDeviceProp::hbm_bytes_per_second)
+      .def_readonly("link_bytes_per_second", &accelDeviceProp::link_bytes_per_second)
+      .def_readonly("clock_khz", &accelDeviceProp::clock_khz)
+      .def_property_readonly(
+          "host_visible", [](const accelDeviceProp& p) { return p.host_visible != 0; })
+      .def("__repr__", &to_string);
+
+  def(m, "_device_count", [] { return int{device_count()}; });
+  def(m, "_current_device", [] { return int{current_device()}; });
+  def(m, "_check_index", [](int64_t index) { return int{checked_index(to_index(index))}; });
+  def(m, "_set_device", [](int64_t index) { set_device(to_index(index)); });
+  def(m, "_exchange_device", [](int64_t index) { return int{exchange_device(to_index(index))}; });
+  def(m, "_maybe_exchange_device", [](int64_t index) {
+    return int{unchecked_exchange_device(to_index(index))};
+  });
+  def(m, "_get_device_properties", &properties);
+  def(m, "_synchronize_device", [](int64_t index, const std::string& caller) {
+    synchronize_device(to_index(index), caller.c_str());
+  });
+
+  def(m, "_current_stream", [](int64_t index) { return ids(current_stream(to_index(index))); });
+  def(m, "_default_stream", [](int64_t index) { return ids(default_stream(to_index(index))); });
+  def(m, "_set_stream", &set_current_stream);
+  def(m, "_stream_priority", [](c10::Stream stream) {
+    return accelStreamGetPriority(native(stream));
+  });
+  def(m, "_stream_priority_range", [] { return std::pair{kLowestPriority, kHighestPriority}; });
+  def(m, "_stream_handle", [](c10::Stream stream) {
+    return reinterpret_cast<uintptr_t>(native(stream));
+  });
+  def(m, "_synchronize_current_stream", [](int64_t index, const std::string& caller) {
+    synchronize_stream(current_stream(to_index(index)), caller.c_str());
+  });
+  def(m, "_sleep", [](uint64_t nanoseconds) {
+    check(accelStreamSleep(native(current_stream()), nanoseconds));
+  });
+}
+
+} // namespace accel::python

@@ -1,0 +1,76 @@
+// Instruments: fallbacks, waits, held streams.
+#include <atomic>
+#include <map>
+#include <memory>
+
+#include "../aten/fallback.h"
+#include "../driver/accel.h"
+#include "../runtime/allocator.h"
+#include "../runtime/error.h"
+#include "../runtime/host_allocator.h"
+#include "../runtime/plant.h"
+#include "../runtime/stream.h"
+#include "bindings.h"
+
+namespace accel::python {
+
+namespace {
+
+// A stream that waits for a word of pinned memory until release().
+class StreamHold {
+ public:
+  explicit StreamHold(c10::Stream stream) : memory_(host_allocator()->allocate(sizeof(uint32_t))) {
+    word().store(0);
+    check(accelStreamWaitValue32(native(stream), memory_.get(), 1));
+    // Released or collected, the word must outlive the stream's last look at it.
+    host_allocator()->record_event(memory_.get(), memory_.get_context(), stream);
+  }
+  ~StreamHold() {
+    release();
+  }
+  StreamHold(const StreamHold&) = delete;
+  StreamHold& operator=(const StreamHold&) = delete;
+
+  void release() {
+    word().store(1, std::memory_order_release);
+  }
+
+ private:
+  std::atomic_ref<uint32_t> word() const {
+    return std::atomic_ref<uint32_t>(*static_cast<uint32_t*>(memory_.get()));
+  }
+
+  at::DataPtr memory_;
+};
+
+std::map<std::string, uint64_t> wait_counts() {
+  std::map<std::string, uint64_t> counts;
+  accelForEachWait(
+      [](const char* caller, uint64_t count, void* user) {
+        (*static_cast<std::map<std::string, uint64_t>*>(user))[caller] += count;
+      },
+      &counts);
+  return counts;
+}
+
+} // namespace
+
+void bind_testing(py::module_& m) {
+  py::class_<StreamHold>(m, "_StreamHold", py::module_local()).def("release", &StreamHold::release);
+
+  def(m, "_fallback_counts", &fallback_counts);
+  def(m, "_reset_fallback_counts", &reset_fallback_counts);
+  def(m, "_fallback_mode", &fallback_mode);
+  def(m, "_set_fallback_mode", [](const std::string& mode) { set_fallback_mode(mode); });
+  def(m, "_hold_stream", [](c10::Stream stream) { return std::make_unique<StreamHold>(stream); });
+  def(m, "_launch_blocking", [] { return accelGetLaunchBlocking() != 0; });
+  def(m, "_set_launch_blocking", [](bool on) { accelSetLaunchBlocking(on ? 1 : 0); });
+  def(m, "_wait_counts", &wait_counts);
+  def(m, "_plant", &plant);
+  def(m, "_stream_wait_value", [](c10::Stream stream, intptr_t address, uint32_t value) {
+    check(accelStreamWaitValue32(native(stream), reinterpret_cast<void*>(address), value));
+  });
+  def(m, "_leaked_workspace_bytes", &leaked_workspace_bytes);
+}
+
+} // namespace accel::python

@@ -1,0 +1,61 @@
+// torch_accel._C: the module, its initialisation and what ties the chip to the interpreter.
+#include <torch/csrc/utils/device_lazy_init.h>
+
+#include "../aten/cpu_allocator.h"
+#include "../aten/register.h"
+#include "../driver/accel.h"
+#include "../runtime/device.h"
+#include "../runtime/error.h"
+#include "../runtime/plant.h"
+#include "bindings.h"
+
+namespace accel::python {
+
+namespace {
+
+// Every host wait lets go of the GIL, whoever waits: bindings of torch such as UntypedStorage.copy_
+// hold it.
+void* release_gil() {
+  if (Py_IsInitialized() == 0 || PyGILState_Check() == 0 || planted(Plant::kReleaseGil)) {
+    return nullptr;
+  }
+  return PyEval_SaveThread();
+}
+
+void acquire_gil(void* token) {
+  if (token != nullptr) {
+    PyEval_RestoreThread(static_cast<PyThreadState*>(token));
+  }
+}
+
+void init() {
+  lazy_init();
+  // torch then asks for initialisation again in a forked child, which raises there.
+  torch::utils::register_fork_handler_for_device_init(kDeviceType);
+}
+
+void bind_process(py::module_& m) {
+  def(m, "_init", &init);
+  def(m, "_is_initialized", &is_initialized);
+  def(m, "_is_in_bad_fork", [] { return in_bad_fork(); });
+  def(m, "_install_fault_handler", [] { check(accelFaultHandlerInstall()); });
+}
+
+} // namespace
+
+} // namespace accel::python
+
+PYBIND11_MODULE(_C, m) {
+  using namespace accel::python;
+  accelWaitHooks hooks{};
+  hooks.size = sizeof(hooks);
+  hooks.before = &release_gil;
+  hooks.after = &acquire_gil;
+  accel::check(accelSetWaitHooks(&hooks));
+  accel::install_cpu_allocator();
+  accel::register_fallback();
+  bind_process(m);
+  bind_device(m);
+  bind_memory(m);
+  bind_testing(m);
+}

@@ -1,0 +1,300 @@
+#include "allocator_heap.h"
+
+#include <c10/core/AllocatorConfig.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+
+#include "allocator.h"
+#include "error.h"
+#include "plant.h"
+#include "plant.h"
+
+namespace accel {
+
+namespace {
+
+using Config = c10::CachingAllocator::AcceleratorAllocatorConfig;
+
+bool should_split(const Block& block, size_t size) {
+  const auto rest = block.size - size;
+  return block.pool->small
+      ? rest >= c10::CachingAllocator::kMinBlockSize
+      : size < Config::max_split_size() && rest > c10::CachingAllocator::kSmallSize;
+}
+
+size_t segment_size(size_t size) {
+  if (size <= c10::CachingAllocator::kSmallSize) {
+    return c10::CachingAllocator::kSmallBuffer;
+  }
+  if (size < c10::CachingAllocator::kMinLargeAlloc) {
+    return std::max(Config::large_segment_size(), size);
+  }
+  constexpr auto step = c10::CachingAllocator::kRoundLarge;
+  return (size + step - 1) / step * step;
+}
+
+} // namespace
+
+void count(c10::CachingAllocator::StatArray& stat, const Pool& pool, int64_t amount) {
+  using c10::CachingAllocator::StatType;
+  for (const auto type :
+       {StatType::AGGREGATE, pool.small ? StatType::SMALL_POOL : StatType::LARGE_POOL}) {
+    auto& one = stat[static_cast<size_t>(type)];
+    amount >= 0 ? one.increase(amount) : one.decrease(-amount);
+  }
+}
+
+bool BySize::operator()(const Block* a, const Block* b) const {
+  return a->size != b->size ? a->size < b->size : std::less<>()(a->ptr, b->ptr);
+}
+
+bool BySize::operator()(const Block* a, size_t size) const {
+  return a->size < size;
+}
+
+size_t round_size(size_t bytes) {
+  constexpr auto granule = c10::CachingAllocator::kMinBlockSize;
+  if (bytes < granule) {
+    return granule;
+  }
+  const auto divisions = Config::roundup_power2_divisions(bytes);
+  if (divisions > 1 && bytes > granule * divisions) {
+    const auto power = c10::llvm::PowerOf2Floor(bytes);
+    const auto step = power / c10::llvm::PowerOf2Floor(divisions);
+    return (bytes + step - 1) / step * step;
+  }
+  return (bytes + granule - 1) / granule * granule;
+}
+
+uint64_t completed(accelStream_t stream) {
+  uint64_t ticket = 0;
+  return accelStreamGetTickets(stream, nullptr, &ticket) == accelSuccess ? ticket : 0;
+}
+
+void poison_now(void* ptr, size_t bytes) {
+  std::memset(host_address(ptr), 0xFF, bytes);
+}
+
+Pool& Heap::pool_of(const Request& request, bool now) {
+  const bool small = request.size <= c10::CachingAllocator::kSmallSize;
+  auto& pool = pools_[request.stream][(now ? 2 : 0) + (small ? 0 : 1)];
+  pool.stream = request.stream;
+  pool.small = small;
+  return pool;
+}
+
+Block* Heap::take(const Request& request) {
+  auto* const block = take_from(pool_of(request, request.now), request);
+  return block != nullptr ? block : take_from(pool_of(request, !request.now), request);
+}
+
+Block* Heap::take_from(Pool& pool, const Request& request) {
+  if (pool.free.empty()) {
+    return nullptr;
+  }
+  const bool only_complete = request.now && !planted(Plant::kTicketRule);
+  const auto newest = only_complete ? completed(pool.stream) : UINT64_MAX;
+  const auto max_split = Config::max_split_size();
+  for (auto it = pool.free.lower_bound(request.size); it != pool.free.end(); ++it) {
+    auto* const block = *it;
+    // Oversize blocks are not split: they serve oversize requests of about their size only.
+    if (request.size < max_split
+            ? block->size >= max_split
+            : block->size >= request.size + Config::max_non_split_rounding_size()) {
+      return nullptr;
+    }
+    if (block->ticket <= newest) {
+      block->node = pool.free.extract(it);
+      block->idle = false;
+      return hand_out(block, request);
+    }
+  }
+  return nullptr;
+}
+
+Block* Heap::grow(const Request& request) {
+  collect_garbage();
+  const auto size = segment_size(request.size);
+  void* ptr = nullptr;
+  const auto code = accelMalloc(index_, size, &ptr);
+  if (code == accelErrorOutOfMemory) {
+    return nullptr;
+  }
+  check(code);
+  auto* const block = new Block();
+  block->ptr = ptr;
+  block->size = size;
+  block->pool = &pool_of(request, request.now);
+  ++stats.num_device_alloc;
+  count(stats.segment, *block->pool, 1);
+  count(stats.reserved_bytes, *block->pool, static_cast<int64_t>(size));
+  if (size >= Config::max_split_size()) {
+    stats.oversize_segments.increase(1);
+  }
+  return hand_out(block, request);
+}
+
+// The block is out of the free set; what the request leaves over goes back there.
+Block* Heap::hand_out(Block* block, const Request& request) {
+  auto& pool = *block->pool;
+  const bool was_split = block->is_split();
+  if (should_split(*block, request.size)) {
+    auto* const rest = new Block();
+    rest->ptr = static_cast<char*>(block->ptr) + request.size;
+    rest->size = block->size - request.size;
+    rest->pool = &pool;
+    rest->ticket = block->ticket;
+    rest->prev = block;
+    rest->next = block->next;
+    if (rest->next != nullptr) {
+      rest->next->prev = rest;
+    }
+    block->next = rest;
+    block->size = request.size;
+    insert(rest);
+    if (was_split) {
+      count(stats.inactive_split_bytes, pool, -static_cast<int64_t>(block->size));
+    } else {
+      count(stats.inactive_split, pool, 1);
+      count(stats.inactive_split_bytes, pool, static_cast<int64_t>(rest->size));
+    }
+  } else if (was_split) {
+    count(stats.inactive_split, pool, -1);
+    count(stats.inactive_split_bytes, pool, -static_cast<int64_t>(block->size));
+  }
+  block->requested = request.requested;
+  block->born = request.record;
+  allocated_.emplace(block->ptr, block);
+  const auto size = static_cast<int64_t>(block->size);
+  count(stats.allocation, pool, 1);
+  count(stats.allocated_bytes, pool, size);
+  count(stats.active, pool, 1);
+  count(stats.active_bytes, pool, size);
+  count(stats.requested_bytes, pool, static_cast<int64_t>(block->requested));
+  if (block->size >= Config::max_split_size()) {
+    stats.oversize_allocations.increase(1);
+  }
+  return block;
+}
+
+Block* Heap::find(void* ptr) const {
+  const auto it = allocated_.find(ptr);
+  return it == allocated_.end() ? nullptr : it->second;
+}
+
+void Heap::add_user(Block* block, accelStream_t stream) {
+  auto& users = block->users;
+  if (stream != block->pool->stream &&
+      std::find(users.begin(), users.end(), stream) == users.end()) {
+    users.push_back(stream);
+  }
+}
+
+void Heap::free(Block* block, Ticket record) {
+  auto& pool = *block->pool;
+  allocated_.erase(block->ptr);
+  count(stats.allocation, pool, -1);
+  count(stats.allocated_bytes, pool, -static_cast<int64_t>(block->size));
+  if (block->size >= Config::max_split_size()) {
+    stats.oversize_allocations.decrease(1);
+  }
+  // What a launch took and gives back itself, its worker may reuse at once. Any other block may be
+  // named by launches still in the queue.
+  block->ticket = block->taken_by(record) ? record.value - 1 : last_ticket(pool.stream).value;
+  if (block->users.empty()) {
+    make_idle(block);
+    return;
+  }
+  if (poison_) {
+    block->users.push_back(pool.stream); // settle() then poisons what nobody uses any more
+  }
+  block->pending_users = block->users.size();
+  for (auto* const user : block->users) {
+    deferred_[user].emplace_back(last_ticket(user).value, block);
+  }
+  num_deferred_ += block->users.size();
+  block->users.clear();
+  settle();
+}
+
+void Heap::settle() {
+  if (num_deferred_ == 0) {
+    return;
+  }
+  for (auto& [stream, queue] : deferred_) {
+    const auto newest = completed(stream);
+    while (!queue.empty() && queue.front().first <= newest) {
+      auto* const block = queue.front().second;
+      queue.pop_front();
+      --num_deferred_;
+      if (--block->pending_users == 0) {
+        if (poison_) {
+          poison_now(block->ptr, block->size);
+        }
+        make_idle(block);
+      }
+    }
+  }
+}
+
+// Merges the block with its idle neighbours and puts it into the free set.
+void Heap::make_idle(Block* block) {
+  auto& pool = *block->pool;
+  count(stats.active, pool, -1);
+  count(stats.active_bytes, pool, -static_cast<int64_t>(block->size));
+  count(stats.requested_bytes, pool, -static_cast<int64_t>(block->requested));
+  int64_t blocks = 0;
+  int64_t bytes = 0;
+  for (auto* const neighbour : {block->prev, block->next}) {
+    if (neighbour != nullptr && neighbour->idle) {
+      bytes -= static_cast<int64_t>(absorb(block, neighbour));
+      --blocks;
+    }
+  }
+  if (block->is_split()) {
+    bytes += static_cast<int64_t>(block->size);
+    ++blocks;
+  }
+  count(stats.inactive_split, pool, blocks);
+  count(stats.inactive_split_bytes, pool, bytes);
+  insert(block);
+}
+
+size_t Heap::absorb(Block* block, Block* neighbour) {
+  const auto size = neighbour->size;
+  auto node = block->pool->free.extract(neighbour);
+  if (block->node.empty()) {
+    block->node = std::move(node);
+  }
+  if (neighbour == block->prev) {
+    block->ptr = neighbour->ptr;
+    block->prev = neighbour->prev;
+    if (block->prev != nullptr) {
+      block->prev->next = block;
+    }
+  } else {
+    block->next = neighbour->next;
+    if (block->next != nullptr) {
+      block->next->prev = block;
+    }
+  }
+  block->size += size;
+  block->ticket = std::max(block->ticket, neighbour->ticket);
+  delete neighbour;
+  return size;
+}
+
+void Heap::insert(Block* block) {
+  block->idle = true;
+  if (block->node.empty()) {
+    block->pool->free.insert(block);
+  } else {
+    block->node.value() = block;
+    block->pool->free.insert(std::move(block->node));
+  }
+}
+
+} // namespace accel

@@ -1,0 +1,155 @@
+// One device's memory as a data structure: segments from the chip, cut into blocks, cached per
+// stream. No waiting and no launches happen here; allocator.cpp does those around it, unlocked.
+//
+// As in torch.cuda: sizes are multiples of 512 B; blocks up to 1 MiB come from 2 MiB segments,
+// larger ones from 20 MiB segments, those of 10 MiB and more from a segment of their own.
+//
+// Lock order: (Python's GIL) -> host allocator -> Heap::mutex -> the chip's own locks
+// (accelMalloc, accelFree). A stream's producer lock is never taken under Heap::mutex.
+#pragma once
+
+#include <c10/core/CachingDeviceAllocator.h>
+
+#include <array>
+#include <deque>
+#include <initializer_list>
+#include <mutex>
+#include <set>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "stream.h"
+
+namespace accel {
+
+struct Block;
+
+// Best fit: the smallest block that is large enough, then the lowest address.
+struct BySize {
+  using is_transparent = void;
+  bool operator()(const Block* a, const Block* b) const;
+  bool operator()(const Block* a, size_t size) const;
+};
+using FreeSet = std::set<Block*, BySize>;
+
+// The free blocks of one stream and size class, apart for host code and for threads that use memory
+// at once: merging takes the newer of two tickets, so a deep queue's frees would keep what a worker
+// gave back, and every launch would need a segment of its own. Each side borrows from the other
+// before the heap grows.
+struct Pool {
+  accelStream_t stream = nullptr;
+  bool small = false;
+  FreeSet free;
+};
+
+struct Block {
+  void* ptr = nullptr;
+  size_t size = 0;
+  size_t requested = 0;
+  Pool* pool = nullptr;
+  Block* prev = nullptr; // neighbours in the same segment
+  Block* next = nullptr;
+  bool idle = false; // in pool->free
+  uint64_t ticket = 0; // of pool->stream at the free
+  Ticket born; // the launch whose worker allocated it; null stream for a host allocation
+  std::vector<accelStream_t> users; // other streams named by record_stream
+  size_t pending_users = 0; // of those, the ones a deferred free still waits for
+  FreeSet::node_type node; // kept while the block is out of the set, so that a free never allocates
+
+  bool is_split() const {
+    return prev != nullptr || next != nullptr;
+  }
+  // True if launch `record` itself took the block from its own stream's pool: no other launch has
+  // seen it.
+  bool taken_by(const Ticket& record) const {
+    return record.stream != nullptr && record.stream == pool->stream &&
+        record.stream == born.stream && record.value == born.value;
+  }
+};
+
+struct Request {
+  size_t size = 0; // rounded
+  size_t requested = 0;
+  accelStream_t stream = nullptr;
+  bool now = false; // the worker's half of the ticket rule applies
+  Ticket record; // the launch this worker runs; null stream on other threads
+};
+
+// Rounds to the size of a block, honouring roundup_power2_divisions of PYTORCH_ALLOC_CONF.
+size_t round_size(size_t bytes);
+
+// The caller of every member function but the constructor holds `mutex`.
+class Heap {
+ public:
+  using Stats = c10::CachingDeviceAllocator::DeviceStats;
+
+  Heap(c10::DeviceIndex index, bool poison) : index_(index), poison_(poison) {}
+
+  std::mutex mutex;
+  Stats stats;
+
+  // A cached block for the request, or null.
+  Block* take(const Request& request);
+  // A block of a new segment, or null when the device is full.
+  Block* grow(const Request& request);
+  // The allocated block that starts at `ptr`, or null.
+  Block* find(void* ptr) const;
+  void add_user(Block* block, accelStream_t stream);
+  // Ends the allocation; the block is idle at once or after settle() finds its users done.
+  // `record` is the launch that the calling worker runs.
+  void free(Block* block, Ticket record);
+  // Makes the deferred frees idle whose users are done.
+  void settle();
+  // Returns idle whole segments with complete tickets to the chip, largest first, until at least
+  // `bytes` are released. Returns the bytes released.
+  size_t release(size_t bytes = SIZE_MAX);
+
+  enum What { Deferred, Segments, Blocks };
+  // The incomplete tickets (one a stream) that hold back deferred frees, idle whole segments, or
+  // all idle blocks.
+  std::vector<Ticket> outstanding(std::initializer_list<What> what) const;
+  // Bytes in idle blocks.
+  size_t idle_bytes() const;
+  // Resets the peaks, or the counts since the start.
+  void reset_stats(bool peak);
+
+ private:
+  using Pools = std::array<Pool, 4>; // host small, host large, now small, now large
+
+  Pool& pool_of(const Request& request, bool now);
+  Block* take_from(Pool& pool, const Request& request);
+  Block* hand_out(Block* block, const Request& request);
+  void make_idle(Block* block);
+  size_t absorb(Block* block, Block* neighbour);
+  void insert(Block* block);
+  void collect_garbage();
+
+  const c10::DeviceIndex index_;
+  const bool poison_;
+  std::unordered_map<accelStream_t, Pools> pools_;
+  ska::flat_hash_map<void*, Block*> allocated_;
+  // Per using stream, in ticket order: the ticket to complete and the block it holds back.
+  std::unordered_map<accelStream_t, std::deque<std::pair<uint64_t, Block*>>> deferred_;
+  size_t num_deferred_ = 0;
+};
+
+// The newest complete ticket; 0 after shutdown, which keeps every pending block where it is.
+uint64_t completed(accelStream_t stream);
+// Adds to a statistic, in total and for the pool's size class.
+void count(c10::CachingAllocator::StatArray& stat, const Pool& pool, int64_t amount);
+// Fills idle memory with bytes 0xFF (NaN in every floating dtype) through the host's alias.
+void poison_now(void* ptr, size_t bytes);
+
+// ---- Around the heaps (allocator.cpp)
+
+Heap& heap_of(c10::DeviceIndex index);
+// The launch this worker runs; null stream on any other thread.
+Ticket this_record();
+// True inside ExecuteNow.
+bool executes_now();
+// Waits, with nothing locked, for what Heap::outstanding names; raises a kernel's failure met
+// there.
+void wait_for(Heap& heap, std::initializer_list<Heap::What> what, const char* caller);
+
+} // namespace accel

@@ -1,0 +1,126 @@
+// What the heap gives back to the chip, and what must end before it can.
+#include <c10/core/AllocatorConfig.h>
+
+#include <algorithm>
+
+#include "allocator_heap.h"
+
+namespace accel {
+
+using Config = c10::CachingAllocator::AcceleratorAllocatorConfig;
+
+size_t Heap::release(size_t bytes) {
+  size_t released = 0;
+  for (auto& [stream, pools] : pools_) {
+    const auto newest = completed(stream);
+    for (auto& pool : pools) {
+      for (auto it = pool.free.end(); it != pool.free.begin() && released < bytes;) {
+        auto* const block = *--it;
+        if (block->is_split() || block->ticket > newest || accelFree(block->ptr) != accelSuccess) {
+          continue;
+        }
+        released += block->size;
+        ++stats.num_device_free;
+        count(stats.segment, pool, -1);
+        count(stats.reserved_bytes, pool, -static_cast<int64_t>(block->size));
+        if (block->size >= Config::max_split_size()) {
+          stats.oversize_segments.decrease(1);
+        }
+        it = pool.free.erase(it);
+        delete block;
+      }
+    }
+  }
+  return released;
+}
+
+void Heap::collect_garbage() {
+  const auto threshold = Config::garbage_collection_threshold();
+  size_t available = 0;
+  size_t total = 0;
+  if (threshold <= 0 || accelMemGetInfo(index_, &available, &total) != accelSuccess) {
+    return;
+  }
+  const auto reserved = static_cast<double>(stats.reserved_bytes[0].current);
+  const auto excess = reserved - threshold * static_cast<double>(total);
+  if (excess > 0) {
+    release(static_cast<size_t>(excess));
+  }
+}
+
+std::vector<Ticket> Heap::outstanding(std::initializer_list<What> what) const {
+  std::unordered_map<accelStream_t, uint64_t> newest;
+  const auto note = [&newest](accelStream_t stream, uint64_t ticket) {
+    auto& value = newest[stream];
+    value = std::max(value, ticket);
+  };
+  for (const auto kind : what) {
+    if (kind == Deferred) {
+      for (const auto& [stream, queue] : deferred_) {
+        if (!queue.empty()) {
+          note(stream, queue.back().first);
+        }
+      }
+      continue;
+    }
+    for (const auto& [stream, pools] : pools_) {
+      for (const auto& pool : pools) {
+        for (const auto* const block : pool.free) {
+          if (kind == Blocks || !block->is_split()) {
+            note(stream, block->ticket);
+          }
+        }
+      }
+    }
+  }
+  std::vector<Ticket> tickets;
+  for (const auto& [stream, value] : newest) {
+    if (value > completed(stream)) {
+      tickets.push_back({stream, value});
+    }
+  }
+  return tickets;
+}
+
+size_t Heap::idle_bytes() const {
+  size_t bytes = 0;
+  for (const auto& [stream, pools] : pools_) {
+    for (const auto& pool : pools) {
+      for (const auto* const block : pool.free) {
+        bytes += block->size;
+      }
+    }
+  }
+  return bytes;
+}
+
+void Heap::reset_stats(bool peak) {
+  const auto reset = [peak](c10::CachingAllocator::Stat& stat) {
+    peak ? stat.reset_peak() : stat.reset_accumulated();
+  };
+  for (auto* const stat :
+       {&stats.allocation,
+        &stats.segment,
+        &stats.active,
+        &stats.inactive_split,
+        &stats.allocated_bytes,
+        &stats.reserved_bytes,
+        &stats.active_bytes,
+        &stats.inactive_split_bytes,
+        &stats.requested_bytes}) {
+    for (auto& one : *stat) {
+      reset(one);
+    }
+  }
+  reset(stats.oversize_allocations);
+  reset(stats.oversize_segments);
+  if (!peak) {
+    stats.num_alloc_retries = 0;
+    stats.num_ooms = 0;
+    stats.num_sync_all_streams = 0;
+    stats.num_device_alloc = 0;
+    stats.num_device_free = 0;
+  }
+}
+
+} // namespace accel

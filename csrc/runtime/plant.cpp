@@ -1,0 +1,28 @@
+#include "plant.h"
+
+#include <c10/util/Exception.h>
+
+#include <array>
+#include <utility>
+
+namespace accel {
+
+void plant(const std::string& name, bool on) {
+  constexpr std::array<std::pair<const char*, Plant>, 5> kNames{{
+      {"ticket_rule", Plant::kTicketRule},
+      {"capture", Plant::kCapture},
+      {"reclaim", Plant::kReclaim},
+      {"release_gil", Plant::kReleaseGil},
+      {"fork_check", Plant::kForkCheck},
+  }};
+  for (const auto& [known, value] : kNames) {
+    if (name == known) {
+      const auto bit = static_cast<uint32_t>(value);
+      on ? g_plants.fetch_or(bit) : g_plants.fetch_and(~bit);
+      return;
+    }
+  }
+  TORCH_CHECK(false, "accel: no planted fault is called '", name, "'");
+}
+
+} // namespace accel

@@ -1,0 +1,29 @@
+// Planted faults. Each takes one rule of this library out at run time, so that a test can show that
+// it would see the rule broken. All off unless a test plants one; a check is one relaxed load.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+namespace accel {
+
+enum class Plant : uint32_t {
+  kTicketRule = 1
+      << 0, // a thread that uses memory at once takes blocks that queued work still uses
+  kCapture = 1 << 1, // host operands are referred to instead of copied into the record
+  kReclaim = 1 << 2, // a caller does not try again after its worker ran out of memory
+  kReleaseGil = 1 << 3, // host waits keep Python's GIL
+  kForkCheck = 1 << 4, // a forked child frees device memory as if it were its own
+};
+
+inline std::atomic<uint32_t> g_plants{0};
+
+inline bool planted(Plant plant) noexcept {
+  return (g_plants.load(std::memory_order_relaxed) & static_cast<uint32_t>(plant)) != 0;
+}
+
+// `name` is one of ticket_rule, capture, reclaim, release_gil, fork_check. Throws for another.
+void plant(const std::string& name, bool on);
+
+} // namespace accel

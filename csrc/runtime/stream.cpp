@@ -1,0 +1,135 @@
+#include "stream.h"
+
+#include <c10/util/Exception.h>
+
+#include <array>
+#include <atomic>
+#include <mutex>
+
+#include "error.h"
+
+namespace accel {
+
+namespace {
+
+constexpr int kPerPool = 32;
+constexpr int kPriorities = 2; // pool 0: normal, pool 1: high
+constexpr int kIds = 1 + kPerPool * kPriorities;
+constexpr int kMaxDevices = 64;
+
+// Driver streams are made on first use and live until the process ends.
+struct DeviceStreams {
+  std::mutex mutex;
+  std::array<std::atomic<accelStream_t>, kIds> streams{};
+  std::array<std::atomic<uint32_t>, kPriorities> next{};
+};
+
+std::array<DeviceStreams, kMaxDevices>& all_streams() {
+  static auto* streams = new std::array<DeviceStreams, kMaxDevices>(); // leaked: used at exit
+  return *streams;
+}
+
+// The current stream's id per device; 0, the default stream, until set.
+thread_local std::array<uint8_t, kMaxDevices> t_current{};
+
+c10::Stream make(c10::DeviceIndex index, int id) {
+  return c10::Stream(c10::Stream::UNSAFE, c10::Device(kDeviceType, index), id);
+}
+
+int priority_of(int id) {
+  return id == 0 || id <= kPerPool ? kLowestPriority : kHighestPriority;
+}
+
+} // namespace
+
+c10::Stream default_stream(c10::DeviceIndex index) {
+  return make(checked_index(index), 0);
+}
+
+c10::Stream current_stream(c10::DeviceIndex index) {
+  const auto device = checked_index(index);
+  return make(device, t_current[device]);
+}
+
+c10::Stream stream_from_pool(c10::DeviceIndex index, int priority) {
+  const auto device = checked_index(index);
+  const int pool = priority < kLowestPriority ? 1 : 0; // clamped to the two there are
+  const auto n = all_streams()[device].next[pool].fetch_add(1, std::memory_order_relaxed);
+  return make(device, 1 + pool * kPerPool + static_cast<int>(n % kPerPool));
+}
+
+c10::Stream exchange_stream(c10::Stream stream) {
+  native(stream); // validates
+  const auto device = stream.device_index();
+  const auto previous = make(device, t_current[device]);
+  t_current[device] = static_cast<uint8_t>(stream.id());
+  return previous;
+}
+
+accelStream_t native(c10::Stream stream) {
+  TORCH_CHECK(
+      stream.device_type() == kDeviceType,
+      "accel: expected a stream of an accel device, got one of ",
+      stream.device());
+  TORCH_CHECK(
+      stream.id() >= 0 && stream.id() < kIds,
+      "accel: there is no stream with id ",
+      stream.id(),
+      " on ",
+      stream.device(),
+      "; take one from torch.Stream(device=...) or torch.accel.Stream()");
+  const auto index = checked_index(stream.device_index());
+  auto& device = all_streams()[index];
+  auto& slot = device.streams[stream.id()];
+  if (auto* existing = slot.load(std::memory_order_acquire)) {
+    return existing;
+  }
+  lazy_init();
+  std::lock_guard<std::mutex> lock(device.mutex);
+  if (slot.load(std::memory_order_relaxed) == nullptr) {
+    accelStream_t created = nullptr;
+    check(accelStreamCreate(index, priority_of(static_cast<int>(stream.id())), &created));
+    slot.store(created, std::memory_order_release);
+  }
+  return slot.load(std::memory_order_relaxed);
+}
+
+c10::Stream from_native(accelStream_t stream) {
+  const auto index = static_cast<c10::DeviceIndex>(accelStreamGetDevice(stream));
+  auto& device = all_streams()[index];
+  for (int id = 0; id < kIds; ++id) {
+    if (device.streams[id].load(std::memory_order_acquire) == stream) {
+      return make(index, id);
+    }
+  }
+  TORCH_CHECK(false, "accel: the driver stream ", stream, " was not made by torch");
+}
+
+bool query_stream(c10::Stream stream) {
+  const auto code = accelStreamQuery(native(stream));
+  if (code == accelErrorNotReady) {
+    return false;
+  }
+  check(code);
+  return true;
+}
+
+void synchronize_stream(c10::Stream stream, const char* caller) {
+  check(accelStreamSynchronize(native(stream), caller));
+}
+
+void synchronize_device(c10::DeviceIndex index, const char* caller) {
+  const auto device = checked_index(index);
+  lazy_init();
+  check(accelDeviceSynchronize(device, caller));
+}
+
+Ticket last_ticket(accelStream_t stream) {
+  Ticket ticket{stream, 0};
+  if (stream != nullptr) {
+    accelStreamGetTickets(stream, &ticket.value, nullptr);
+  }
+  return ticket;
+}
+
+} // namespace accel

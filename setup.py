@@ -1,0 +1,69 @@
+"""Builds torch_accel._C, the one extension, from csrc; everything else is in pyproject.toml."""
+
+import os
+import platform
+import re
+import sys
+from pathlib import Path
+
+from setuptools import setup
+
+ROOT = Path(__file__).resolve().parent
+# torch's import must not load the very extension that is about to be built.
+os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+# A translation unit of torch takes up to 2 GB; ninja's default of cores + 2 exhausts small machines.
+os.environ.setdefault("MAX_JOBS", "2")
+
+if sys.platform != "linux" or platform.machine() not in ("x86_64", "aarch64"):
+    sys.exit(f"torch_accel builds on Linux x86_64 and aarch64 only, not on {sys.platform} {platform.machine()}.")
+
+import ninja  # noqa: E402
+import torch  # noqa: E402
+from torch.utils.cpp_extension import BuildExtension, CppExtension  # noqa: E402
+
+VERSION = re.search(r'__version__ = "(.+?)"', (ROOT / "torch_accel/_version.py").read_text())[1]
+TORCH = ".".join(VERSION.split(".")[:2])
+if not torch.__version__.startswith(f"{TORCH}."):
+    sys.exit(
+        f"torch_accel {VERSION} is built against torch {TORCH}, but torch {torch.__version__} is installed: "
+        f'run `pip install "torch=={TORCH}.*"` first.'
+    )
+os.environ["PATH"] = os.pathsep.join([ninja.BIN_DIR, os.environ.get("PATH", "")])
+
+# DispatchStub's call signature depends on the instruction sets that libtorch was built for.
+CPU_CAPABILITY = {
+    "x86_64": ["-DHAVE_AVX2_CPU_DEFINITION", "-DHAVE_AVX512_CPU_DEFINITION"],
+    "aarch64": [],
+}[platform.machine()]
+
+
+class BuildExt(BuildExtension):
+    """Keeps object files where the next build finds them, editable installs included."""
+
+    def finalize_options(self):
+        super().finalize_options()
+        self.build_temp = str(Path("build", f"temp.{self.plat_name}-{sys.implementation.cache_tag}"))
+
+
+setup(
+    ext_modules=[
+        CppExtension(
+            "torch_accel._C",
+            sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("csrc/**/*.cpp")),
+            include_dirs=[str(ROOT / "csrc")],
+            extra_compile_args=[
+                "-std=c++20",
+                "-O2",
+                "-g0",
+                "-Wall",
+                "-Wextra",
+                "-Wno-unused-parameter",
+                "-fvisibility=hidden",
+                "-DAT_PER_OPERATOR_HEADERS",
+                *CPU_CAPABILITY,
+            ],
+            extra_link_args=["-Wl,-s"],
+        )
+    ],
+    cmdclass={"build_ext": BuildExt},
+)

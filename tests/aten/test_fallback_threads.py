@@ -1,0 +1,47 @@
+"""Fallbacks of several host threads on one stream: the ticket rule keeps their memory apart."""
+
+import threading
+
+import pytest
+import torch
+
+from torch_accel.testing import plant
+
+THREADS, ROUNDS = 4, 900
+
+
+def mismatches(rounds: int) -> int:
+    """Each thread computes with results of its own only; returns how many differ from the CPU's."""
+    wrong = [0] * THREADS
+    start = threading.Barrier(THREADS)
+
+    def work(thread: int) -> None:
+        host = torch.arange(64 * 64, dtype=torch.float32).reshape(64, 64) + thread
+        expected = (host * 2 + thread).cumsum(0).sort(descending=True).values
+        device = host.to("accel")
+        start.wait()
+        for _ in range(rounds):
+            # A queued copy into fresh memory, then fallbacks on it; every temporary dies at once, so that its block goes from thread to thread.
+            fresh = torch.empty_like(device).copy_(device)
+            got = (fresh * 2 + thread).cumsum(0).sort(descending=True).values
+            wrong[thread] += not torch.equal(got.cpu(), expected)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(wrong)
+
+
+def test_no_mismatch():
+    assert mismatches(ROUNDS) == 0
+
+
+def test_mismatches_without_the_ticket_rule():
+    # By construction, not by luck: see test_ticket_rule.py. Here the stress shows that it can see the rule broken.
+    with plant("ticket_rule"):
+        for _ in range(10):
+            if mismatches(ROUNDS):
+                return
+    pytest.fail("the stress does not notice that the ticket rule is gone")

@@ -1,0 +1,35 @@
+"""Fixtures of all tests that import torch. tests/driver does not: it runs where there is no torch."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def script():
+    """Runs Python source in a process of its own: ``script(source, **environment)`` -> CompletedProcess.
+
+    A hang is a failure: the watchdog of the child prints the stacks and ends it.
+    """
+
+    def run(source: str, timeout: float = 60, check: bool = True, **environment: str) -> subprocess.CompletedProcess:
+        prologue = f"import faulthandler; faulthandler.dump_traceback_later({timeout}, exit=True)\n"
+        done = subprocess.run(
+            [sys.executable, "-c", prologue + textwrap.dedent(source)],
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            env={**os.environ, **{name: str(value) for name, value in environment.items()}},
+            timeout=timeout + 60,
+        )
+        if check:
+            assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    return run

@@ -1,0 +1,31 @@
+"""./dev says what it can do, and refuses what it cannot."""
+
+import subprocess
+
+from expecttest import TestCase
+
+from tests.docs.markdown import ROOT
+
+
+def dev(*arguments: str) -> subprocess.CompletedProcess:
+    return subprocess.run([ROOT / "dev", *arguments], capture_output=True, text=True, timeout=10)
+
+
+class TestDev(TestCase):
+    def test_usage(self):
+        self.assertExpectedInline(
+            dev().stdout,
+            """\
+usage: ./dev COMMAND [arguments]
+  build              compile torch_accel in place (only what changed)
+  demo               train a small network on accel and on the CPU, and compare them
+  test [--full] ...  run the tests (--full: the slow ones and the sanitizers too); arguments go to pytest
+  lint               clang-format, ruff and mypy, in the versions that pyproject.toml pins
+  bench              run every script of benchmarks/
+  docs               run every example of README.md and docs/, and check links and tables
+""",
+        )
+
+    def test_unknown_command(self):
+        ran = dev("fly")
+        assert (ran.returncode, ran.stdout, ran.stderr) == (2, "", dev().stdout)

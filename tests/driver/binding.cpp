@@ -1,0 +1,490 @@
+// accel_driver: accel.h for the driver's tests. Addresses are integers, device memory is NumPy arrays; no torch.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "accel.h"
+
+namespace py = pybind11;
+
+namespace {
+
+struct DriverError {
+  accelError_t code;
+  std::string text;
+};
+
+void check(accelError_t code) {
+  if (code != accelSuccess) {
+    throw DriverError{code, accelGetLastErrorMessage()};
+  }
+}
+
+// True or false for a query.
+bool ready(accelError_t code) {
+  if (code != accelErrorNotReady) {
+    check(code);
+  }
+  return code == accelSuccess;
+}
+
+void* pointer(uintptr_t address) {
+  return reinterpret_cast<void*>(address);
+}
+
+py::array array_over(uintptr_t address, size_t bytes) {
+  return py::array(
+      py::dtype::of<uint8_t>(), {bytes}, {size_t{1}}, pointer(address), py::none());
+}
+
+template <class T>
+T sized() {
+  T value{};
+  value.size = sizeof(T);
+  return value;
+}
+
+struct Stream {
+  accelStream_t handle = nullptr;
+};
+struct Event {
+  accelEvent_t handle = nullptr;
+};
+
+// ---- Kernels ----
+
+intptr_t g_offset = 0; // device address -> host address
+
+template <class T>
+T* on_host(uintptr_t device_address) {
+  return reinterpret_cast<T*>(device_address + g_offset);
+}
+
+accelLaunchInfo unknown_info(const char* name) {
+  auto info = sized<accelLaunchInfo>();
+  info.name = name;
+  info.cores = -1;
+  std::fill(std::begin(info.bytes), std::end(info.bytes), -1);
+  std::fill(std::begin(info.flops), std::end(info.flops), -1);
+  return info;
+}
+
+template <class Kernel>
+uint64_t launch(Stream stream, accelLaunchInfo info, const Kernel& kernel) {
+  auto launch = sized<accelLaunch>();
+  launch.info = &info;
+  launch.payload_bytes = sizeof(Kernel);
+  launch.invoke = [](const void* payload) { return (*static_cast<const Kernel*>(payload))(); };
+  void* payload = nullptr;
+  check(accelLaunchBegin(stream.handle, &launch, &payload));
+  new (payload) Kernel(kernel);
+  uint64_t ticket = 0;
+  check(accelLaunchCommit(stream.handle, &ticket));
+  return ticket;
+}
+
+uint64_t fill(Stream stream, uintptr_t address, size_t count, float value) {
+  accelAccess access{7, pointer(address), count * sizeof(float), accelAccessWrite};
+  accelLaunchInfo info = unknown_info("fill");
+  info.cores = 2;
+  info.bytes[accelLevelHbm] = static_cast<int64_t>(access.bytes);
+  info.accesses = &access;
+  info.num_accesses = 1;
+  return launch(stream, info, [=] {
+    std::fill_n(on_host<float>(address), count, value);
+    return accelSuccess;
+  });
+}
+
+uint64_t axpy(Stream stream, float a, uintptr_t x, uintptr_t y, size_t count) {
+  return launch(stream, unknown_info("axpy"), [=] {
+    for (size_t i = 0; i < count; ++i) {
+      on_host<float>(y)[i] += a * on_host<float>(x)[i];
+    }
+    return accelSuccess;
+  });
+}
+
+// Appends `value` to the list at `address`: a count, then the values.
+uint64_t append(Stream stream, uintptr_t address, uint32_t value) {
+  return launch(stream, unknown_info("append"), [=] {
+    uint32_t* list = on_host<uint32_t>(address);
+    list[1 + list[0]] = value;
+    ++list[0];
+    return accelSuccess;
+  });
+}
+
+struct Message {
+  char text[128];
+};
+
+Message message(const std::string& text) {
+  Message result{};
+  std::strncpy(result.text, text.c_str(), sizeof(result.text) - 1);
+  return result;
+}
+
+uint64_t throwing(Stream stream, const std::string& text) {
+  return launch(stream, unknown_info("throwing"), [m = message(text)]() -> accelError_t {
+    throw std::runtime_error(m.text);
+  });
+}
+
+uint64_t failing(Stream stream, int code, const std::string& text) {
+  return launch(stream, unknown_info("failing"), [m = message(text), code] {
+    accelSetKernelError(m.text);
+    return static_cast<accelError_t>(code);
+  });
+}
+
+// What a kernel may not do; the outcome is its own failure.
+uint64_t waiting_kernel(Stream stream) {
+  return launch(stream, unknown_info("waiting"), [] {
+    uint64_t ticket = 0;
+    accelStream_t own = accelStreamOfThisThread(&ticket);
+    const accelError_t code = accelStreamWaitTicket(own, ticket, "kernel");
+    accelSetKernelError(accelGetLastErrorMessage());
+    return code;
+  });
+}
+
+std::atomic<uint64_t> g_destroyed{0};
+
+// A payload of any length; the kernel writes the sum of its bytes to `address`.
+uint64_t checksum(Stream stream, const std::string& bytes, uintptr_t address, bool cancel) {
+  struct Header {
+    uintptr_t address;
+    size_t bytes;
+  };
+  accelLaunchInfo info = unknown_info("checksum");
+  auto launch = sized<accelLaunch>();
+  launch.info = &info;
+  launch.payload_bytes = sizeof(Header) + bytes.size();
+  launch.invoke = [](const void* payload) {
+    const Header& header = *static_cast<const Header*>(payload);
+    const uint8_t* data = reinterpret_cast<const uint8_t*>(&header + 1);
+    uint64_t sum = 0;
+    for (size_t i = 0; i < header.bytes; ++i) {
+      sum += data[i];
+    }
+    *on_host<uint64_t>(header.address) = sum;
+    return reinterpret_cast<uintptr_t>(payload) % 16 == 0 ? accelSuccess : accelErrorInvalidValue;
+  };
+  launch.destroy = [](void*) { g_destroyed.fetch_add(1); };
+  void* payload = nullptr;
+  check(accelLaunchBegin(stream.handle, &launch, &payload));
+  Header* header = new (payload) Header{address, bytes.size()};
+  std::memcpy(header + 1, bytes.data(), bytes.size());
+  if (cancel) {
+    accelLaunchCancel(stream.handle);
+    return 0;
+  }
+  uint64_t ticket = 0;
+  check(accelLaunchCommit(stream.handle, &ticket));
+  return ticket;
+}
+
+accelError_t begin_twice(Stream stream) {
+  accelLaunchInfo info = unknown_info("twice");
+  auto launch = sized<accelLaunch>();
+  launch.info = &info;
+  launch.invoke = [](const void*) { return accelSuccess; };
+  void* payload = nullptr;
+  check(accelLaunchBegin(stream.handle, &launch, &payload));
+  const accelError_t second = accelLaunchBegin(stream.handle, &launch, &payload);
+  accelLaunchCancel(stream.handle);
+  return second;
+}
+
+// ---- Watching ----
+
+struct Trace {
+  std::mutex mutex;
+  struct Entry {
+    int phase;
+    int device;
+    uint64_t ticket;
+    uint64_t nanoseconds;
+    uint64_t correlation;
+    std::string name;
+    int engine;
+    int cores;
+    int64_t hbm;
+    std::vector<std::tuple<uint64_t, uintptr_t, uint64_t, uint32_t>> accesses;
+  };
+  std::vector<Entry> entries;
+};
+Trace g_trace;
+
+void on_trace(const accelTraceEvent* event, void*) {
+  const accelLaunchInfo& info = *event->info;
+  Trace::Entry entry{
+      event->phase,
+      accelStreamGetDevice(event->stream),
+      event->ticket,
+      event->nanoseconds,
+      info.correlation,
+      info.name,
+      info.engine,
+      info.cores,
+      info.bytes[accelLevelHbm],
+      {}};
+  for (uint32_t i = 0; i < info.num_accesses; ++i) {
+    const accelAccess& a = info.accesses[i];
+    entry.accesses.emplace_back(a.storage, reinterpret_cast<uintptr_t>(a.address), a.bytes, a.mode);
+  }
+  std::lock_guard<std::mutex> lock(g_trace.mutex);
+  g_trace.entries.push_back(std::move(entry));
+}
+
+py::list take_trace() {
+  std::lock_guard<std::mutex> lock(g_trace.mutex);
+  py::list result;
+  for (const Trace::Entry& e : g_trace.entries) {
+    result.append(py::dict(
+        py::arg("phase") = e.phase,
+        py::arg("device") = e.device,
+        py::arg("ticket") = e.ticket,
+        py::arg("ns") = e.nanoseconds,
+        py::arg("correlation") = e.correlation,
+        py::arg("name") = e.name,
+        py::arg("engine") = e.engine,
+        py::arg("cores") = e.cores,
+        py::arg("hbm") = e.hbm,
+        py::arg("accesses") = e.accesses));
+  }
+  g_trace.entries.clear();
+  return result;
+}
+
+std::map<std::string, uint64_t> waits() {
+  std::map<std::string, uint64_t> result;
+  accelForEachWait(
+      [](const char* caller, uint64_t count, void* user) {
+        (*static_cast<std::map<std::string, uint64_t>*>(user))[caller] = count;
+      },
+      &result);
+  return result;
+}
+
+void install_gil_hooks() {
+  auto hooks = sized<accelWaitHooks>();
+  hooks.before = []() -> void* {
+    return PyGILState_Check() != 0 ? static_cast<void*>(PyEval_SaveThread()) : nullptr;
+  };
+  hooks.after = [](void* token) {
+    if (token != nullptr) {
+      PyEval_RestoreThread(static_cast<PyThreadState*>(token));
+    }
+  };
+  check(accelSetWaitHooks(&hooks));
+}
+
+py::dict address_map() {
+  auto map = sized<accelAddressMap>();
+  check(accelGetAddressMap(&map));
+  return py::dict(
+      py::arg("device_base") = map.device_base,
+      py::arg("host_base") = map.host_base,
+      py::arg("window_bytes") = map.window_bytes,
+      py::arg("offset") = map.offset,
+      py::arg("pinned_base") = map.pinned_base,
+      py::arg("pinned_bytes") = map.pinned_bytes);
+}
+
+py::dict attributes(uintptr_t address) {
+  auto a = sized<accelPointerAttributes>();
+  check(accelPointerGetAttributes(pointer(address), &a));
+  return py::dict(
+      py::arg("kind") = static_cast<int>(a.kind),
+      py::arg("device") = a.device,
+      py::arg("block") = reinterpret_cast<uintptr_t>(a.block),
+      py::arg("bytes") = a.block_bytes,
+      py::arg("live") = a.block_live,
+      py::arg("owner") = a.owner);
+}
+
+py::dict properties(int device) {
+  auto p = sized<accelDeviceProp>();
+  check(accelDeviceGetProperties(device, &p));
+  return py::dict(
+      py::arg("name") = p.name,
+      py::arg("total_memory") = p.total_memory,
+      py::arg("cores") = p.cores,
+      py::arg("lanes") = p.lanes,
+      py::arg("sram_per_core") = p.sram_per_core,
+      py::arg("hbm_bytes_per_second") = p.hbm_bytes_per_second,
+      py::arg("link_bytes_per_second") = p.link_bytes_per_second,
+      py::arg("clock_khz") = p.clock_khz,
+      py::arg("host_visible") = p.host_visible);
+}
+
+const char* const kCodes[] = {
+    "Success", "InvalidValue", "InvalidDevice", "OutOfMemory", "NotReady",
+    "LaunchFailure", "Forked", "Aborted", "Config", "NotSupported"};
+
+PyObject* g_error_type = nullptr;
+
+void bind_stream(py::module_& m) {
+  py::class_<Stream>(m, "Stream")
+      .def(py::init([](int device, int priority) {
+             Stream stream;
+             check(accelStreamCreate(device, priority, &stream.handle));
+             return stream;
+           }),
+           py::arg("device") = 0, py::arg("priority") = 0)
+      .def("destroy", [](Stream s) { check(accelStreamDestroy(s.handle)); })
+      .def_property_readonly("device", [](Stream s) { return accelStreamGetDevice(s.handle); })
+      .def_property_readonly("priority", [](Stream s) { return accelStreamGetPriority(s.handle); })
+      .def("tickets", [](Stream s) {
+        uint64_t enqueued = 0;
+        uint64_t completed = 0;
+        check(accelStreamGetTickets(s.handle, &enqueued, &completed));
+        return std::make_pair(enqueued, completed);
+      })
+      .def("query", [](Stream s) { return ready(accelStreamQuery(s.handle)); })
+      .def("synchronize",
+           [](Stream s, const char* caller) { check(accelStreamSynchronize(s.handle, caller)); },
+           py::arg("caller") = "test")
+      .def("wait_ticket",
+           [](Stream s, uint64_t ticket, const char* caller) {
+             check(accelStreamWaitTicket(s.handle, ticket, caller));
+           },
+           py::arg("ticket"), py::arg("caller") = "test")
+      .def("wait_event", [](Stream s, Event e) { check(accelStreamWaitEvent(s.handle, e.handle)); })
+      .def("wait_value", [](Stream s, uintptr_t address, uint32_t value) {
+        check(accelStreamWaitValue32(s.handle, pointer(address), value));
+      })
+      .def("write_value", [](Stream s, uintptr_t address, uint32_t value) {
+        check(accelStreamWriteValue32(s.handle, pointer(address), value));
+      })
+      .def("sleep", [](Stream s, uint64_t ns) { check(accelStreamSleep(s.handle, ns)); });
+
+  py::class_<Event>(m, "Event")
+      .def(py::init([](uint32_t flags) {
+             Event event;
+             check(accelEventCreate(flags, &event.handle));
+             return event;
+           }),
+           py::arg("flags") = 0)
+      .def("destroy", [](Event& e) {
+        accelEventDestroy(e.handle);
+        e.handle = nullptr;
+      })
+      .def("record", [](Event e, Stream s) { check(accelEventRecord(e.handle, s.handle)); })
+      .def("query", [](Event e) { return ready(accelEventQuery(e.handle)); })
+      .def("synchronize",
+           [](Event e, const char* caller) { check(accelEventSynchronize(e.handle, caller)); },
+           py::arg("caller") = "test")
+      .def("elapsed", [](Event e, Event end) {
+        double ms = 0;
+        check(accelEventElapsedTime(&ms, e.handle, end.handle));
+        return ms;
+      });
+}
+
+void bind_memory(py::module_& m) {
+  m.def("malloc", [](int device, size_t bytes) {
+    void* ptr = nullptr;
+    check(accelMalloc(device, bytes, &ptr));
+    return reinterpret_cast<uintptr_t>(ptr);
+  });
+  m.def("free", [](uintptr_t address) { check(accelFree(pointer(address))); });
+  m.def("mem_info", [](int device) {
+    size_t free = 0;
+    size_t total = 0;
+    check(accelMemGetInfo(device, &free, &total));
+    return std::make_pair(free, total);
+  });
+  m.def("address_map", address_map);
+  m.def("arena", [](int device) {
+    void* host = nullptr;
+    size_t bytes = 0;
+    check(accelGetArena(device, &host, &bytes));
+    return array_over(reinterpret_cast<uintptr_t>(host), bytes);
+  });
+  m.def("attributes", attributes);
+  m.def("block_set", [](uintptr_t address, size_t bytes, int owner, int live) {
+    check(accelBlockSet(pointer(address), bytes, owner, live));
+  });
+  m.def("host_alloc", [](size_t bytes) {
+    void* ptr = nullptr;
+    check(accelHostAlloc(bytes, &ptr));
+    return reinterpret_cast<uintptr_t>(ptr);
+  });
+  m.def("host_free", [](uintptr_t address) { check(accelHostFree(pointer(address))); });
+  m.def("array_over", array_over);
+  m.def("memcpy",
+        [](uintptr_t dst, uintptr_t src, size_t bytes, Stream s, const char* caller) {
+          check(accelMemcpyAsync(pointer(dst), pointer(src), bytes, s.handle, caller));
+        },
+        py::arg("dst"), py::arg("src"), py::arg("bytes"), py::arg("stream"), py::arg("caller") = "test");
+  m.def("memset", [](uintptr_t dst, int value, size_t bytes, Stream s) {
+    check(accelMemsetAsync(pointer(dst), value, bytes, s.handle));
+  });
+  m.def("dereference", [](uintptr_t address) { return *reinterpret_cast<volatile char*>(address); });
+}
+
+} // namespace
+
+PYBIND11_MODULE(accel_driver, m) {
+  g_error_type = PyErr_NewException("accel_driver.Error", PyExc_RuntimeError, nullptr);
+  m.attr("Error") = py::handle(g_error_type);
+  py::register_exception_translator([](std::exception_ptr error) {
+    try {
+      std::rethrow_exception(error);
+    } catch (const DriverError& e) {
+      PyErr_SetObject(g_error_type, py::make_tuple(kCodes[e.code], e.text).ptr());
+    }
+  });
+  m.attr("CODES") = std::vector<std::string>(std::begin(kCodes), std::end(kCodes));
+
+  m.def("init", [] {
+    check(accelInit());
+    auto map = sized<accelAddressMap>();
+    check(accelGetAddressMap(&map));
+    g_offset = map.offset;
+    install_gil_hooks();
+  });
+  m.def("is_initialized", [] { return accelIsInitialized() != 0; });
+  m.def("in_bad_fork", [] { return accelInBadFork() != 0; });
+  m.def("shutdown", accelShutdown);
+  m.def("install_fault_handler", [] { check(accelFaultHandlerInstall()); });
+  m.def("device_count", [] {
+    int count = 0;
+    check(accelGetDeviceCount(&count));
+    return count;
+  });
+  m.def("properties", properties);
+  m.def("device_synchronize",
+        [](int device, const char* caller) { check(accelDeviceSynchronize(device, caller)); },
+        py::arg("device"), py::arg("caller") = "test");
+  m.def("abort", [](int device) { check(accelDeviceAbort(device)); });
+  m.def("get_launch_blocking", [] { return accelGetLaunchBlocking() != 0; });
+  m.def("set_launch_blocking", accelSetLaunchBlocking);
+  m.def("waits", waits);
+  m.def("set_tracer", [](bool on) { check(accelSetTracer(on ? on_trace : nullptr, nullptr)); });
+  m.def("take_trace", take_trace);
+
+  m.def("fill", fill);
+  m.def("axpy", axpy);
+  m.def("append", append);
+  m.def("throwing", throwing);
+  m.def("failing", failing);
+  m.def("waiting_kernel", waiting_kernel);
+  m.def("checksum", checksum, py::arg("stream"), py::arg("data"), py::arg("address"), py::arg("cancel") = false);
+  m.def("begin_twice", [](Stream s) { check(begin_twice(s)); });
+  m.def("destroyed", [] { return g_destroyed.load(); });
+  bind_stream(m);
+  bind_memory(m);
+}

@@ -1,0 +1,130 @@
+"""The wheel: what is in it, what it promises, and that it runs where nothing can be compiled."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import venv
+import zipfile
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+VERSION = re.search(r'"(.+?)"', (ROOT / "torch_accel/_version.py").read_text().split("=")[1])[1]
+TORCH = ".".join(VERSION.split(".")[:2])
+
+
+def run(*command, **options) -> str:
+    ran = subprocess.run([*map(str, command)], capture_output=True, text=True, **options)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+def tracked(pattern: str) -> set[str]:
+    """Files of the tree, without what .gitignore names."""
+    options = ("--cached", "--others", "--exclude-standard")
+    listed = set(run("git", "ls-files", *options, "--", pattern, cwd=ROOT).split())
+    return {name for name in listed if (ROOT / name).exists()}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    for stale in ROOT.glob("build/lib.*"):  # modules removed since the last build would be packed again
+        shutil.rmtree(stale)
+    out = tmp_path_factory.mktemp("wheel")
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    run(*pip, "--wheel-dir", out, ROOT)
+    (built,) = out.glob("*.whl")
+    return built
+
+
+def test_contents(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    info = f"torch_accel_sim-{VERSION}.dist-info/"
+    native = {name for name in names if name.endswith(".so")}
+    assert len(native) == 1 and min(native).startswith("torch_accel/_C.")
+    ours = {name for name in names - native if not name.startswith(info)}
+    patterns = ("torch_accel/*.py", "torch_accel/*.pyi", "torch_accel/py.typed")
+    assert ours == set().union(*map(tracked, patterns)) | {"_torch_accel_autoload.py"}
+
+
+def test_metadata(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        info = f"torch_accel_sim-{VERSION}.dist-info/"
+        metadata = Parser().parsestr(archive.read(info + "METADATA").decode())
+        entry_points = archive.read(info + "entry_points.txt").decode()
+    assert (metadata["Name"], metadata["Version"]) == ("torch-accel-sim", VERSION)
+    assert metadata["License-Expression"] == "BSD-3-Clause"
+    needed = [r for r in metadata.get_all("Requires-Dist") if "extra ==" not in r]
+    assert needed == [f"torch=={TORCH}.*", "numpy"]
+    assert entry_points.split() == [
+        "[torch.backends]",
+        "accel",
+        "=",
+        "_torch_accel_autoload:autoload",
+    ]
+
+
+def test_build_and_runtime_name_the_same_torch():
+    requirements = re.findall(r"torch==([\d.]+)\.\*", (ROOT / "pyproject.toml").read_text())
+    assert requirements == [TORCH, TORCH]
+
+
+def test_native_library_brings_no_second_runtime(wheel, tmp_path):
+    """libtorch and libgomp come from torch; a debugger's symbols are left out."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (n for n in archive.namelist() if n.endswith(".so"))
+        library = archive.extract(name, tmp_path)
+    if not (readelf := shutil.which("readelf")):
+        pytest.skip("readelf is not installed")
+    needed = set(re.findall(r"NEEDED.*\[(.+?)\]", run(readelf, "-d", library)))
+    torch_libraries = {"libtorch.so", "libtorch_cpu.so", "libtorch_python.so", "libc10.so"}
+    system = {"libstdc++.so.6", "libgcc_s.so.1", "libc.so.6", "libm.so.6", "libgomp.so.1"}
+    loader = {"ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1", "libpthread.so.0"}
+    assert needed <= torch_libraries | system | loader
+    assert ".debug_info" not in run(readelf, "-S", "-W", library)
+
+
+def test_runs_where_nothing_can_be_compiled(wheel, tmp_path):
+    """A clean venv that sees torch (by a .pth file) but neither this tree nor a compiler."""
+    home = tmp_path / "venv"
+    venv.create(home, with_pip=False)
+    site = Path(sysconfig.get_path("purelib", vars={"base": home, "platbase": home}))
+    run(
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        home / "bin/python",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+        wheel,
+    )
+    # Last on the path: the venv's own packages come before those of the development venv.
+    (site / "torch.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    env = {"PATH": str(home / "bin"), "HOME": str(tmp_path)}
+    assert not shutil.which("cc", path=env["PATH"])
+    shutil.copy(ROOT / "tests/packaging/smoke.py", tmp_path)
+    python = home / "bin/python"
+    assert run(python, "smoke.py", cwd=tmp_path, env=env) == "torch_accel works\n"
+    where = run(python, "-c", "import torch_accel; print(torch_accel.__file__)", cwd=tmp_path, env=env)
+    assert Path(where.strip()).is_relative_to(home)
+
+
+def test_source_distribution_is_complete(tmp_path):
+    """Everything that the build and the tests read is in it."""
+    setup = [sys.executable, "setup.py", "--quiet", "sdist", "--dist-dir", tmp_path]
+    run(*setup, cwd=ROOT, env={**os.environ, "PYTHONWARNINGS": "ignore"})
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as tar:
+        packed = {name.partition("/")[2] for name in tar.getnames()}
+    wanted = set().union(*map(tracked, ("csrc/", "torch_accel/", "tests/", "docs/", "benchmarks/")))
+    assert wanted | {"dev", "LICENSE", "README.md", "pyproject.toml", "setup.py"} <= packed

@@ -1,0 +1,241 @@
+"""Devices: count, current device, properties, generators, bad arguments."""
+
+import pytest
+import torch
+from expecttest import assert_expected_inline
+
+import torch_accel
+
+
+def test_available_and_counted():
+    assert torch.accel.is_available()
+    assert torch.accel.device_count() >= 1
+    assert torch.accel.current_device() == 0
+
+
+def test_no_devices(script):
+    script(
+        """
+        import torch
+        assert not torch.accel.is_available() and torch.accel.device_count() == 0
+        assert not torch.accelerator.is_available()
+        torch.manual_seed(0)
+        torch.accel.manual_seed(0); torch.accel.manual_seed_all(0); torch.accel.seed(); torch.accel.seed_all()
+        assert torch.accel.get_rng_state_all() == []
+        for use in (lambda: torch.ones(2, device="accel"), torch.accel.init, torch.accel.synchronize):
+            try:
+                use()
+            except RuntimeError as error:
+                assert "accel" in str(error) and "ACCEL_DEVICES" in str(error), error
+            else:
+                raise AssertionError(use)
+        assert torch.ones(2).sum() == 2
+        """,
+        ACCEL_DEVICES="0",
+    )
+
+
+@pytest.mark.parametrize("value", ["-1", "two", "1000000"])
+def test_bad_device_count(script, value):
+    result = script(
+        """
+        import torch
+        assert not torch.accel.is_available()
+        try:
+            torch.ones(2, device="accel")
+        except RuntimeError as error:
+            print(error)
+        assert torch.ones(2).sum() == 2
+        """,
+        ACCEL_DEVICES=value,
+    )
+    assert "ACCEL_DEVICES" in result.stdout and value in result.stdout
+
+
+def test_lazy(script):
+    script("""
+        import torch
+        assert not torch.accel.is_initialized()
+        torch.manual_seed(1); torch.accel.manual_seed(2)
+        assert torch.accel.is_available() and torch.accel.device_count() == 1 and torch.accel.current_device() == 0
+        assert torch.accel.memory_allocated() == 0 and torch.accel.memory_stats() == {}
+        assert torch.accel.host_memory_stats() == {} and not torch.accel._is_in_bad_fork()
+        assert not torch.accel.is_initialized()
+        torch.ones(1, device="accel")
+        assert torch.accel.is_initialized()
+        torch.accel.init()
+    """)
+
+
+def test_two_devices(script):
+    script(
+        """
+        import torch
+        assert torch.accel.device_count() == 2
+        with torch.accel.device(1):
+            assert torch.accel.current_device() == 1
+            x = torch.ones(2, device="accel")
+            assert x.device == torch.device("accel", 1)
+            with torch.accel.device(None), torch.accel.device(-1), torch.accel.device("accel"):
+                assert torch.accel.current_device() == 1
+        assert torch.accel.current_device() == 0
+        with torch.accel.device_of(x):
+            assert torch.accel.current_device() == 1
+        with torch.accel.device_of(torch.ones(1)):
+            assert torch.accel.current_device() == 0
+        torch.accel.set_device("accel:1")
+        assert torch.accel.current_device() == 1
+        torch.accel.set_device(-1)
+        assert torch.accel.current_device() == 1
+        assert torch.accel._exchange_device(0) == 1 and torch.accel._maybe_exchange_device(-1) == 0
+        torch.accel.synchronize(1)
+        assert len(torch.accel.default_generators) == 2
+        assert torch.accel.default_generators[1].device == torch.device("accel", 1)
+        """,
+        ACCEL_DEVICES="2",
+    )
+
+
+def test_current_device_is_a_threads_own(script):
+    script(
+        """
+        import threading, torch
+        torch.accel.set_device(1)
+        seen = []
+        thread = threading.Thread(target=lambda: seen.append(torch.accel.current_device()))
+        thread.start(); thread.join()
+        assert seen == [0] and torch.accel.current_device() == 1
+        """,
+        ACCEL_DEVICES="2",
+    )
+
+
+def test_properties():
+    properties = torch.accel.get_device_properties()
+    assert torch.accel.get_device_name("accel:0") == properties.name != ""
+    free, total = torch.accel.mem_get_info()
+    assert 0 < free <= total == properties.total_memory
+    assert properties.cores == properties.multi_processor_count >= 1
+    assert properties.lanes >= 1 and properties.sram_per_core > 0 and properties.clock_khz > 0
+    assert properties.hbm_bytes_per_second > 0 and properties.link_bytes_per_second > 0
+    assert properties.host_visible is True
+    assert repr(properties).startswith(f"_AccelDeviceProperties(name='{properties.name}', total_memory=")
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        torch_accel.set_device,
+        torch_accel.synchronize,
+        torch_accel.get_device_properties,
+        torch_accel.mem_get_info,
+        torch_accel.memory_allocated,
+        torch_accel.current_stream,
+        torch_accel.default_stream,
+        torch_accel.get_rng_state,
+        torch_accel.memory.arena,
+        torch_accel.memory_summary,
+        torch_accel.reset_peak_memory_stats,
+        lambda index: torch.zeros(1, device=f"accel:{index}"),
+        lambda index: torch_accel.device(index).__enter__(),
+    ],
+)
+def test_index_out_of_range(use):
+    for index in (torch.accel.device_count(), 100):
+        with pytest.raises(RuntimeError, match=rf"accel.*{index}"):
+            use(index)
+    assert torch.accel.current_device() == 0
+
+
+def test_index_texts(script):
+    result = script(
+        """
+        import torch
+        for use in (lambda: torch.accel.set_device(2), lambda: torch.zeros(1, device="accel:7"),
+                    lambda: torch.accel.set_device(300), lambda: torch.accel.set_device("cpu"),
+                    lambda: torch.accel.set_device("accel"), lambda: torch.accel.set_device(None),
+                    lambda: torch.accel.set_device(1.0), lambda: torch.accel.current_stream(torch.device("cuda", 0))):
+            try:
+                use()
+            except (RuntimeError, ValueError, TypeError) as error:
+                print(f"{type(error).__name__}: {error}")
+        """,
+        ACCEL_DEVICES="2",
+    )
+    assert_expected_inline(result.stdout, """""")
+
+
+def test_generators_follow_torch_cuda():
+    torch.accel.manual_seed(7)
+    assert torch.accel.initial_seed() == 7
+    state = torch.accel.get_rng_state()
+    assert state.dtype == torch.uint8 and state.device.type == "cpu"
+    first = torch.randn(8, device="accel")
+    second = torch.randn(8, device="accel")
+    assert not torch.equal(first.cpu(), second.cpu())
+    torch.accel.set_rng_state(state, "accel:0")
+    assert torch.equal(torch.randn(8, device="accel").cpu(), first.cpu())
+    torch.accel.set_rng_state_all(torch.accel.get_rng_state_all())
+    assert torch.equal(torch.randn(8, device="accel").cpu(), second.cpu())
+    torch.accel.seed()
+    assert torch.accel.initial_seed() != 7
+    torch.accel.seed_all()
+    torch.manual_seed(3)
+    assert torch.accel.initial_seed() == 3
+    with torch.random.fork_rng(device_type="accel"):
+        inside = torch.randn(4, device="accel")
+    assert torch.equal(torch.randn(4, device="accel").cpu(), inside.cpu())
+
+
+def test_seeding_before_initialisation(script):
+    result = script("""
+        import torch
+        def draw():
+            return torch.rand(3, device="accel").tolist()
+        torch.accel.manual_seed(1)
+        torch.manual_seed(5)
+        assert not torch.accel.is_initialized()
+        late = draw()
+        torch.accel.manual_seed(5)
+        assert draw() == late
+        print(late)
+    """)
+    again = script("""
+        import torch
+        generator = torch.Generator("accel").manual_seed(5)
+        state = generator.get_state()
+        print(torch.rand(3, device="accel", generator=generator).tolist())
+    """)
+    assert again.stdout == result.stdout
+
+
+def test_state_before_initialisation(script):
+    script("""
+        import torch
+        state = torch.Generator("accel").manual_seed(9).get_state()
+        wanted = torch.rand(2, device="accel", generator=torch.Generator("accel").manual_seed(9)).tolist()
+        print(state.tolist(), wanted)
+        import subprocess, sys
+        code = f'''
+import torch
+state = torch.tensor({state.tolist()}, dtype=torch.uint8)
+torch.accel.set_rng_state(state)
+state.zero_()
+assert not torch.accel.is_initialized()
+assert torch.rand(2, device="accel").tolist() == {wanted}
+'''
+        subprocess.run([sys.executable, "-c", code], check=True)
+    """)
+
+
+def test_default_generators():
+    generator = torch.accel.default_generators[0]
+    assert generator.device == torch.device("accel", 0)
+    generator.manual_seed(11)
+    assert torch.accel.initial_seed() == 11
+
+
+def test_amp_and_dtypes():
+    assert torch.accel.get_amp_supported_dtype() == [torch.float16, torch.bfloat16]
+    assert torch.accel.amp.get_amp_supported_dtype() == torch.accel.get_amp_supported_dtype()
+    assert torch.accel.is_bf16_supported()

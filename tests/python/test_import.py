@@ -1,0 +1,274 @@
+"""The package at import: both orders, the autoload policy, broken installations, and what an import costs."""
+
+import re
+
+import pytest
+from expecttest import assert_expected_inline
+
+# A torch whose CUDA build sees a GPU, and the autoload of torch's import run again with it.
+FAKE_CUDA = """
+import sys
+import torch
+torch.cuda.is_available = lambda: True
+torch._import_device_backends()
+torch._import_device_backends()
+registered = "torch_accel" in sys.modules
+assert registered == hasattr(torch, "accel")
+print(registered)
+"""
+
+
+@pytest.mark.parametrize(
+    "first", ["import torch", "import torch_accel", "import torch_accel, torch", "import torch.nn"]
+)
+def test_import_orders(script, first):
+    script(f"""
+        {first}
+        import sys, torch
+        assert torch.accel is sys.modules["torch_accel"]
+        import torch_accel
+        assert torch.accel is torch_accel
+        assert torch_accel.synchronize and torch.device("accel", 0).type == "accel"
+        assert (torch.ones(2, device="accel") + 1).tolist() == [2, 2]
+    """)
+
+
+def test_torch_accel_is_torch_dot_accel(script):
+    script("""
+        import importlib, torch, torch_accel
+        import torch.accel.memory as memory
+        assert memory is torch_accel.memory and memory.__spec__.name == "torch_accel.memory"
+        import torch.accel
+        assert torch.accel is torch_accel is torch.get_device_module("accel")
+        from torch.accel import random
+        assert random is torch_accel.random
+        from torch.accel.streams import Stream
+        assert Stream is torch_accel.Stream
+        import torch.accel.testing.op_db as late
+        import torch_accel.testing.op_db
+        assert late is torch_accel.testing.op_db
+        assert importlib.import_module("torch.accel.amp") is torch_accel.amp
+    """)
+
+
+def test_no_such_submodule(script):
+    result = script("import torch.accel.nothing", check=False)
+    assert "ModuleNotFoundError: No module named 'torch_accel.nothing'" in result.stderr
+
+
+def test_reload_registers_once(script):
+    script("import importlib, torch_accel; assert importlib.reload(torch_accel) is torch_accel")
+
+
+def test_torch_autoload_disabled(script):
+    script(
+        """
+        import sys, torch
+        assert not hasattr(torch, "accel") and "torch_accel" not in sys.modules
+        import torch_accel
+        assert torch.accel is torch_accel
+        """,
+        TORCH_DEVICE_BACKEND_AUTOLOAD="0",
+    )
+
+
+def test_accel_autoload_0(script):
+    script(
+        """
+        import sys, torch
+        assert not hasattr(torch, "accel") and "torch_accel" not in sys.modules
+        import torch_accel
+        assert torch.accel is torch_accel
+        """,
+        ACCEL_AUTOLOAD="0",
+    )
+
+
+def test_accel_autoload_invalid(script):
+    result = script("import torch", check=False, ACCEL_AUTOLOAD="yes")
+    assert result.returncode != 0
+    assert "ValueError: ACCEL_AUTOLOAD='yes': accel expects 0 or 1; unset it to let torch_accel decide" in result.stderr
+
+
+def test_other_accelerator_present(script):
+    result = script(FAKE_CUDA, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    assert result.stdout == "False\n"
+    assert_expected_inline(
+        result.stderr,
+        """\
+cuda is present, so `import torch` does not register accel. \
+ACCEL_AUTOLOAD=1 or `import torch_accel` registers it; ACCEL_AUTOLOAD=0 silences this line.
+""",
+    )
+
+
+@pytest.mark.parametrize("environment", [{"ACCEL_AUTOLOAD": "1"}, {"ACCEL_DEVICES": "2"}, {"ACCEL_DEVICES": "0"}])
+def test_other_accelerator_overruled(script, environment):
+    result = script(FAKE_CUDA, TORCH_DEVICE_BACKEND_AUTOLOAD="0", **environment)
+    assert (result.stdout, result.stderr) == ("True\n", "")
+
+
+def test_other_accelerator_and_explicit_import(script):
+    result = script("import torch_accel" + FAKE_CUDA, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    assert (result.stdout, result.stderr) == ("True\n", "")
+
+
+def test_other_accelerator_check_leaves_the_environment(script):
+    script(
+        """
+        import os, torch, _torch_accel_autoload as entry
+        before = dict(os.environ)
+        torch.cuda.is_available = lambda: os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] == "1"
+        assert entry._other_accelerator() == "cuda"
+        assert dict(os.environ) == before
+        """,
+        TORCH_DEVICE_BACKEND_AUTOLOAD="0",
+    )
+
+
+def test_other_privateuse1_backend(script):
+    code = """
+        import sys, torch
+        torch.utils.rename_privateuse1_backend("npu")
+        torch._import_device_backends()
+        assert "torch_accel" not in sys.modules
+        import torch_accel
+    """
+    result = script(code, check=False, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    assert result.stderr.startswith("npu is present, so `import torch` does not register accel.")
+    assert_expected_inline(
+        result.stderr.splitlines()[-1],
+        """\
+ImportError: torch_accel: this process already has the PrivateUse1 backend 'npu', and torch has room for one, so accel \
+cannot be registered. Uninstall or disable one of the two (ACCEL_AUTOLOAD=0 disables accel's autoload).""",
+    )
+
+
+def test_wrong_torch(script):
+    code = "import torch; torch.__version__ = '2.12.1+cpu'; import torch_accel"
+    result = script(code, check=False, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    assert_expected_inline(
+        result.stderr.splitlines()[-1],
+        """\
+ImportError: torch_accel 2.13.0 is built for torch 2.13, but torch 2.12.1+cpu is installed. \
+Run: pip install 'torch==2.13.*'""",
+    )
+
+
+BROKEN_LIBRARY = """
+import sys
+from importlib.abc import MetaPathFinder
+
+class Broken(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "torch_accel._C":
+            raise ImportError("wrapper") from OSError("libgone.so.1: cannot open shared object file")
+
+sys.meta_path.insert(0, Broken())
+"""
+BROKEN_LIBRARY_TEXT = (
+    "ImportError: torch_accel: the native library of accel cannot be loaded: "
+    "OSError: libgone.so.1: cannot open shared object file. Reinstall it for this Python and torch 2.13: "
+    "pip install --force-reinstall --no-deps 'torch-accel-sim==2.13.*'"
+)
+
+
+@pytest.mark.parametrize("line", ["import torch", "import torch_accel"])
+def test_broken_native_library(script, line):
+    result = script(BROKEN_LIBRARY + line, check=False)
+    assert result.returncode != 0
+    assert BROKEN_LIBRARY_TEXT in result.stderr.splitlines()
+
+
+def test_broken_native_library_leaves_torch_usable(script):
+    code = BROKEN_LIBRARY + (
+        "import torch\n"
+        "for _ in range(2):\n"
+        "    try:\n"
+        "        import torch_accel\n"
+        "    except ImportError as error:\n"
+        "        print(f'ImportError: {error}')\n"
+        "assert torch.ones(2).sum() == 2 and not hasattr(torch, 'accel')\n"
+    )
+    result = script(code, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    assert result.stdout.splitlines() == [BROKEN_LIBRARY_TEXT] * 2
+
+
+def test_import_is_light(script):
+    result = script(
+        """
+        import os, sys, time
+        import torch
+        def tasks():
+            return len(os.listdir("/proc/self/task"))
+        modules, threads = set(sys.modules), tasks()
+        start = time.perf_counter()
+        import torch_accel
+        milliseconds = (time.perf_counter() - start) * 1e3
+        assert tasks() == threads, (tasks(), threads)
+        assert not torch_accel.is_initialized()
+        for name in ("torch._dynamo", "torch._inductor", "torch.distributed.rpc", "scipy", "triton"):
+            assert name not in set(sys.modules) - modules, name
+        print(milliseconds)
+        """,
+        TORCH_DEVICE_BACKEND_AUTOLOAD="0",
+    )
+    assert float(result.stdout) < 100
+
+
+def test_import_loads_no_compiler(script):
+    script("""
+        import sys, torch
+        assert hasattr(torch, "accel")
+        assert not [m for m in sys.modules if m.startswith(("torch._dynamo", "torch._inductor"))]
+    """)
+
+
+def test_generated_methods():
+    import torch
+
+    x = torch.ones(2).accel()
+    assert x.is_accel and x.device == torch.device("accel", 0)
+    assert not torch.ones(2).is_accel
+    linear = torch.nn.Linear(2, 2).accel()
+    assert all(p.is_accel for p in linear.parameters())
+    packed = torch.nn.utils.rnn.pack_sequence([torch.ones(2), torch.ones(1)]).accel()
+    assert packed.is_accel and packed.data.is_accel
+    storage = torch.ones(2).untyped_storage().accel()
+    assert storage.is_accel
+
+
+def test_version_is_torchs():
+    import torch
+
+    import torch_accel
+
+    assert re.fullmatch(r"\d+\.\d+\.\d+", torch_accel.__version__)
+    assert torch.__version__.startswith(torch_accel.__version__.rsplit(".", 1)[0] + ".")
+
+
+def test_public_names_exist():
+    import torch_accel
+
+    for name in torch_accel.__all__:
+        assert getattr(torch_accel, name) is not None
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        torch_accel.nothing  # noqa: B018
+
+
+def test_exit_with_everything_alive(script):
+    result = script("""
+        import torch
+        x = torch.ones(1000, device="accel", requires_grad=True)
+        s = torch.accel.Stream()
+        with torch.accel.stream(s):
+            y = (x * 2).sum()
+            y.backward()
+            torch.accel._sleep(50_000_000)
+        e = s.record_event()
+        p = torch.ones(10).pin_memory()
+        hold = torch.accel.testing.hold_stream()
+        hold.__enter__()
+        z = x + 1
+    """)
+    assert (result.stdout, result.stderr) == ("", "")

@@ -1,0 +1,236 @@
+"""Streams and events: order, waiting, timing, representation, bad arguments."""
+
+import threading
+import time
+
+import pytest
+import torch
+from expecttest import assert_expected_inline
+from torch.accel.testing import hold_stream, wait_report
+
+
+def test_classes():
+    stream = torch.accel.Stream()
+    assert isinstance(stream, torch.Stream) and stream.device == torch.device("accel", 0)
+    assert isinstance(torch.accel.Event(), torch.Event)
+    assert type(torch.accel.current_stream()) is torch.accel.Stream
+    assert torch.accel.current_stream() == torch.accel.default_stream()
+    assert torch.accel.default_stream("accel:0").stream_id == 0
+    assert hash(stream) == hash(torch.accel.Stream(stream_id=stream.stream_id, device_index=0, device_type=20))
+
+
+def test_priorities():
+    assert torch.accel.Stream.priority_range() == (0, -1)
+    for given, real in ((0, 0), (-1, -1), (5, 0), (-9, -1)):
+        assert torch.accel.Stream(priority=given).priority == real
+    assert torch.accel.default_stream().priority == 0
+    pool = {torch.accel.Stream().stream_id for _ in range(64)}
+    assert len(pool) == 32
+
+
+def test_repr():
+    stream, event = torch.accel.Stream(), torch.accel.Event()
+    assert repr(stream) == f"<torch.accel.Stream device=accel:0 accel_stream={stream.accel_stream:#x}>"
+    assert repr(event) == "<torch.accel.Event uninitialized>"
+    event.record(stream)
+    assert repr(event) == f"<torch.accel.Event {event.event_id:#x}>"
+
+
+def test_stream_context():
+    stream = torch.accel.Stream()
+    default = torch.accel.current_stream()
+    with torch.accel.stream(stream):
+        assert torch.accel.current_stream() == stream
+        with torch.accel.stream(None), torch.accel.stream(default):
+            assert torch.accel.current_stream() == default
+        assert torch.accel.current_stream() == stream
+    assert torch.accel.current_stream() == default
+    with stream:
+        assert torch.accel.current_stream() == stream
+    context = torch.accel.stream(stream)
+    with context, context:
+        assert torch.accel.current_stream() == stream
+    torch.accel.set_stream(None)
+    assert torch.accel.current_stream() == default
+
+
+def test_stream_context_restores_both_devices(script):
+    script(
+        """
+        import torch
+        one = torch.accel.Stream(device=1)
+        with torch.accel.stream(one):
+            assert torch.accel.current_device() == 1 and torch.accel.current_stream() == one
+            assert torch.accel.current_stream(0) == torch.accel.default_stream(0)
+        assert torch.accel.current_device() == 0
+        assert torch.accel.current_stream(1) == torch.accel.default_stream(1)
+        torch.accel.set_stream(one)
+        assert torch.accel.current_device() == 1
+        """,
+        ACCEL_DEVICES="2",
+    )
+
+
+def test_streams_do_not_wait_for_each_other():
+    held, free = torch.accel.Stream(), torch.accel.Stream()
+    x = torch.zeros(4, device="accel")
+    torch.accel.synchronize()
+    with hold_stream(held):
+        with torch.accel.stream(held):
+            y = x + 1
+        with torch.accel.stream(free):
+            z = x + 2
+        free.synchronize()
+        assert free.query() and not held.query()
+        with torch.accel.stream(free):
+            assert z.tolist() == [2] * 4
+    held.synchronize()
+    assert held.query() and y.tolist() == [1] * 4
+
+
+def test_event_orders_streams():
+    first, second = torch.accel.Stream(), torch.accel.Stream()
+    event = torch.accel.Event()
+    assert event.query()  # never recorded
+    x = torch.zeros(4, device="accel")
+    torch.accel.synchronize()
+    with hold_stream(first):
+        with torch.accel.stream(first):
+            x.add_(1)
+            event.record()
+        second.wait_event(event)
+        with torch.accel.stream(second):
+            y = x * 10
+        assert not event.query() and not second.query()
+    second.synchronize()
+    assert event.query() and y.tolist() == [10] * 4
+
+
+def test_wait_stream_and_record_event():
+    first, second = torch.accel.Stream(), torch.accel.Stream()
+    with hold_stream(first):
+        second.wait_stream(first)
+        event = second.record_event()
+        assert type(event) is torch.accel.Event and not event.query()
+        torch_event = second.record_event(torch.Event("accel"))
+        assert not torch_event.query()
+    event.synchronize()
+    assert first.query()
+
+
+def test_a_wait_keeps_the_recording_it_saw():
+    first, second = torch.accel.Stream(), torch.accel.Stream()
+    event = torch.accel.Event()
+    event.record(first)
+    first.synchronize()
+    event.wait(second)
+    with hold_stream(first):
+        event.record(first)
+        second.synchronize()  # the wait was for the first recording
+
+
+def test_elapsed_time():
+    start, end = torch.accel.Event(enable_timing=True), torch.accel.Event(enable_timing=True)
+    start.record()
+    torch.accel._sleep(20_000_000)
+    end.record()
+    end.synchronize()
+    assert 20 <= start.elapsed_time(end) < 2000
+    with pytest.raises((RuntimeError, ValueError), match="timing"):
+        torch.accel.Event().elapsed_time(end)
+
+
+def test_sleep_holds_the_stream_not_the_host():
+    torch.accel.synchronize()
+    start = time.perf_counter()
+    torch.accel._sleep(100_000_000)
+    assert time.perf_counter() - start < 0.09
+    torch.accel.synchronize()
+    assert time.perf_counter() - start >= 0.1
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        torch.accel.synchronize,
+        lambda: torch.accel.current_stream().synchronize(),
+        lambda: torch.accel.current_stream().record_event().synchronize(),
+        lambda: torch.accelerator.synchronize(),
+        lambda: torch.accel.memory.numpy(X),
+        lambda: X.sum().item(),
+        lambda: X.cpu(),
+        lambda: torch.empty(4).copy_(X),
+    ],
+    ids=["device", "stream", "event", "accelerator", "numpy", "item", "cpu", "copy_"],
+)
+def test_other_threads_run_during_a_wait(wait):
+    global X
+    X = torch.ones(4, device="accel")
+    torch.accel.synchronize()
+    hold = hold_stream()
+    ran = []
+
+    def release():
+        ran.append(threading.get_ident())
+        hold.__exit__(None, None, None)
+
+    hold.__enter__()
+    X.add_(1)
+    timer = threading.Timer(0.05, release)  # needs the GIL while this thread waits for it
+    timer.start()
+    wait()
+    assert ran
+    timer.join()
+
+
+def test_wait_report():
+    before = wait_report().get("torch.accel.synchronize", 0)
+    torch.accel._sleep(20_000_000)
+    torch.accel.synchronize()
+    torch.accel.synchronize()  # nothing to wait for
+    assert wait_report()["torch.accel.synchronize"] == before + 1
+
+
+def bad_arguments():
+    stream, event = torch.accel.Stream(), torch.accel.Event()
+    return [
+        lambda: stream.wait_event(stream),
+        lambda: stream.wait_stream(event),
+        lambda: stream.record_event(3),
+        lambda: event.record("accel"),
+        lambda: event.wait(event),
+        lambda: event.elapsed_time(stream),
+        lambda: torch.accel.set_stream(0),
+        lambda: torch.accel.Event(interprocess=True),
+        lambda: torch.accel.Stream("cpu"),
+        lambda: torch.accel.set_stream(torch.Stream(stream_id=999, device_index=0, device_type=20)),
+        lambda: torch.accel._sleep(-1),
+    ]
+
+
+def test_bad_arguments():
+    texts = []
+    for use in bad_arguments():
+        with pytest.raises((TypeError, ValueError, RuntimeError, NotImplementedError)) as error:
+            use()
+        texts.append(f"{error.type.__name__}: {str(error.value).splitlines()[0]}")
+    assert not any("INTERNAL ASSERT" in text for text in texts)
+    assert torch.ones(2, device="accel").tolist() == [1, 1]
+    assert_expected_inline("\n".join(texts), """""")
+
+
+def test_launch_failure_rises_at_the_next_synchronisation():
+    stream = torch.accel.Stream()
+    x = torch.ones(4, device="accel")
+    index = torch.tensor([9], device="accel")
+    torch.accel.synchronize()
+    with torch.accel.stream(stream):
+        try:
+            y = x.index_select(0, index)
+            stream.synchronize()
+        except (RuntimeError, IndexError) as error:
+            assert "index" in str(error)
+        else:
+            raise AssertionError(y)
+    stream.synchronize()
+    assert (x + 1).tolist() == [2] * 4

@@ -1,0 +1,21 @@
+"""A process ends cleanly whatever is alive: tensors, streams, events, held streams, threads that enqueue."""
+
+import pytest
+
+ALIVE = {
+    "tensors": "x = torch.ones(1000, device='accel'); y = x.sort()",
+    "queued work": "x = torch.ones(1000, device='accel'); torch.accel._sleep(10**12); x.fill_(2)",
+    "a held stream": "hold = hold_stream(); hold.__enter__(); x = torch.ones(1000, device='accel')",
+    "events and streams": "s = torch.accel.Stream(); e = torch.accel.Event(enable_timing=True); e.record(s)",
+    "autograd threads": "x = torch.ones(10, device='accel', requires_grad=True); (x * x).sum().backward()",
+    "a pinned copy": "x = torch.empty(1000, device='accel'); torch.accel._sleep(10**12);"
+    " x.copy_(torch.ones(1000).pin_memory(), non_blocking=True)",
+    "a thread that enqueues": "x = torch.ones(1000, device='accel');"
+    " t = threading.Thread(target=lambda: [x.add_(1) for _ in iter(int, 1)], daemon=True); t.start(); t.join(0.2)",
+}
+
+
+@pytest.mark.parametrize("name", ALIVE)
+def test_clean_exit(script, name):
+    done = script(f"import threading, torch\nfrom torch_accel.testing import hold_stream\n{ALIVE[name]}\n")
+    assert done.stderr == ""

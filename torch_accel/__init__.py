@@ -1,0 +1,242 @@
+"""An accelerator that you can pip install: registers the device ``accel`` with PyTorch and simulates the chip on the CPU.
+
+This package is ``torch.accel``. Its functions follow torch.cuda's names and meanings.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+from torch.utils.backend_registration import generate_methods_for_privateuse1_backend, rename_privateuse1_backend
+
+from . import _alias, _compat, _fault, amp, memory, random, streams, testing
+from ._native import _C
+from ._numpy_kernel import numpy_kernel
+from ._utils import Device, _get_device_index
+from ._version import __version__
+from .amp import get_amp_supported_dtype
+from .fallback import fallback_report
+from .memory import (
+    empty_cache,
+    empty_host_cache,
+    host_memory_stats,
+    max_memory_allocated,
+    max_memory_reserved,
+    mem_get_info,
+    memory_allocated,
+    memory_reserved,
+    memory_stats,
+    memory_stats_as_nested_dict,
+    memory_summary,
+    reset_accumulated_memory_stats,
+    reset_peak_memory_stats,
+)
+from .random import (
+    get_rng_state,
+    get_rng_state_all,
+    initial_seed,
+    manual_seed,
+    manual_seed_all,
+    seed,
+    seed_all,
+    set_rng_state,
+    set_rng_state_all,
+)
+from .streams import Event, Stream, StreamContext, current_stream, default_stream, set_stream, stream
+
+__all__ = [
+    "Event",
+    "Stream",
+    "StreamContext",
+    "__version__",
+    "amp",
+    "current_device",
+    "current_stream",
+    "default_generators",
+    "default_stream",
+    "device",
+    "device_count",
+    "device_of",
+    "empty_cache",
+    "empty_host_cache",
+    "fallback_report",
+    "get_amp_supported_dtype",
+    "get_device_name",
+    "get_device_properties",
+    "get_rng_state",
+    "get_rng_state_all",
+    "host_memory_stats",
+    "init",
+    "initial_seed",
+    "is_available",
+    "is_bf16_supported",
+    "is_initialized",
+    "manual_seed",
+    "manual_seed_all",
+    "max_memory_allocated",
+    "max_memory_reserved",
+    "mem_get_info",
+    "memory",
+    "memory_allocated",
+    "memory_reserved",
+    "memory_stats",
+    "memory_stats_as_nested_dict",
+    "memory_summary",
+    "numpy_kernel",
+    "random",
+    "reset_accumulated_memory_stats",
+    "reset_peak_memory_stats",
+    "seed",
+    "seed_all",
+    "set_device",
+    "set_rng_state",
+    "set_rng_state_all",
+    "set_stream",
+    "stream",
+    "streams",
+    "synchronize",
+    "testing",
+]
+
+default_generators: tuple[torch.Generator, ...]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "default_generators":  # lazy, because making them initialises the chip
+        _lazy_init()
+        value = tuple(_C._default_generator(index) for index in range(device_count()))
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'torch.accel' has no attribute {name!r}")
+
+
+def _lazy_init() -> None:
+    """Initialises the chip once; torch calls it before it makes the first accel tensor. Raises in a forked child."""
+    _C._init()
+    if not random._ready:
+        random._apply_pending()
+
+
+def init() -> None:
+    """Initialises the chip: reads the ACCEL_* variables and opens the devices. Called by whatever needs it.
+
+    Raises:
+        RuntimeError: a variable has an unusable value, or this is a forked child of a process that had initialised.
+    """
+    _lazy_init()
+
+
+def is_initialized() -> bool:
+    """True once the chip is initialised in this process."""
+    return _C._is_initialized() and not _C._is_in_bad_fork()
+
+
+def _is_in_bad_fork() -> bool:
+    """True in a forked child of a process that had initialised the chip: accel cannot be used there."""
+    return _C._is_in_bad_fork()
+
+
+def is_available() -> bool:
+    """True if there is a device. Never raises and does not initialise; False with ACCEL_DEVICES=0."""
+    return _C._device_count() > 0
+
+
+def device_count() -> int:
+    """The number of devices (ACCEL_DEVICES, ACCEL_VISIBLE_DEVICES). Does not initialise."""
+    return _C._device_count()
+
+
+def is_bf16_supported(including_emulation: bool = True) -> bool:
+    """True: accel computes in bfloat16."""
+    return True
+
+
+def current_device() -> int:
+    """The index of this thread's current device."""
+    return _C._current_device()
+
+
+def set_device(device: Device) -> None:
+    """Makes ``device`` this thread's current device; a negative index changes nothing.
+
+    Raises:
+        RuntimeError: there is no such device.
+    """
+    index = _get_device_index(device)
+    if index >= 0:
+        _C._set_device(index)
+
+
+def _exchange_device(index: int) -> int:
+    """As set_device; returns the previous index. A negative index changes nothing."""
+    return _C._exchange_device(index)
+
+
+def _maybe_exchange_device(index: int) -> int:
+    """As _exchange_device, never raises or initialises."""
+    return _C._maybe_exchange_device(index)
+
+
+class device:
+    """Context manager that changes the current device; None or a negative index changes nothing."""
+
+    def __init__(self, device: Device) -> None:
+        self.idx = _get_device_index(device, optional=True)
+        self.prev_idx = -1
+
+    def __enter__(self) -> None:
+        self.prev_idx = _C._exchange_device(self.idx)
+
+    def __exit__(self, *exc_info: object) -> None:
+        _C._maybe_exchange_device(self.prev_idx)
+
+
+class device_of(device):
+    """Context manager that changes the current device to that of a tensor or storage; no change if it is not on accel."""
+
+    def __init__(self, obj: torch.Tensor | torch.UntypedStorage) -> None:
+        super().__init__(obj.device.index if obj.device.type == "accel" else -1)
+
+
+def get_device_properties(device: Device = None) -> _C._AccelDeviceProperties:
+    """Name, memory and units of a device. Initialises accel."""
+    _lazy_init()
+    return _C._get_device_properties(_get_device_index(device, optional=True))
+
+
+def get_device_name(device: Device = None) -> str:
+    """The name of a device. Initialises accel."""
+    return get_device_properties(device).name
+
+
+def synchronize(device: Device = None) -> None:
+    """Waits until all streams of a device are empty. Initialises accel.
+
+    Raises:
+        torch.AcceleratorError: a launch since the last synchronisation has failed.
+    """
+    _lazy_init()
+    _C._synchronize_device(_get_device_index(device, optional=True), "torch.accel.synchronize")
+
+
+def _sleep(cycles: int) -> None:
+    """Holds the current stream for that many cycles of a nanosecond; the host does not wait."""
+    _lazy_init()
+    _C._sleep(cycles)
+
+
+def _register() -> None:
+    if hasattr(torch, "accel"):
+        return
+    rename_privateuse1_backend("accel")
+    generate_methods_for_privateuse1_backend(
+        for_tensor=True, for_module=True, for_packed_sequence=True, for_storage=True
+    )
+    _compat.register_device_module(sys.modules[__name__])
+    _alias.install()
+    _fault.wrap_faulthandler()
+
+
+_register()

@@ -1,0 +1,155 @@
+"""Streams and events, as torch.cuda.streams has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ._native import _C
+from ._utils import Device, _get_device_index
+
+__all__ = ["Event", "Stream", "StreamContext", "current_stream", "default_stream", "set_stream", "stream"]
+
+
+def _expect(value: object, kind: type, name: str) -> None:
+    # torch.Stream and torch.Event take any object for one of theirs and read its memory.
+    if not isinstance(value, kind):
+        raise TypeError(f"torch.accel: {name} must be a torch.{kind.__name__}, but got {value!r}")
+
+
+class Stream(torch.Stream):
+    """An in-order queue of launches on an accel device, independent of the other streams. Follows torch.cuda.Stream.
+
+    Streams come from a pool of 32 per priority and device, handed out in turn.
+
+    Args:
+        device: an accel device or its index; the current device by default.
+        priority: 0 (normal) or -1 (high); other values mean the nearest of the two.
+        kwargs: ``stream_id``, ``device_index`` and ``device_type`` name a stream that exists already.
+    """
+
+    def __new__(cls, device: Device = None, priority: int = 0, **kwargs: Any) -> Stream:
+        if "stream_id" in kwargs:
+            return super().__new__(cls, priority=priority, **kwargs)
+        index = _get_device_index(device, optional=True)
+        return super().__new__(cls, torch.device("accel", index), priority=priority)
+
+    @property
+    def priority(self) -> int:
+        """0 (normal) or -1 (high)."""
+        return _C._stream_priority(self)
+
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        """The least and the most urgent priority: (0, -1)."""
+        return _C._stream_priority_range()
+
+    @property
+    def accel_stream(self) -> int:
+        """The address of the driver's stream, as torch.cuda.Stream.cuda_stream."""
+        return _C._stream_handle(self)
+
+    def wait_event(self, event: torch.Event) -> None:
+        """Makes all future work of this stream wait for ``event``; the host does not wait."""
+        _expect(event, torch.Event, "event")
+        super().wait_event(event)
+
+    def wait_stream(self, stream: torch.Stream) -> None:
+        """Makes all future work of this stream wait for all present work of ``stream``; the host does not wait."""
+        _expect(stream, torch.Stream, "stream")
+        super().wait_stream(stream)
+
+    def record_event(self, event: torch.Event | None = None) -> torch.Event:
+        """Records ``event``, or a new one, in this stream and returns it."""
+        event = Event() if event is None else event
+        _expect(event, torch.Event, "event")
+        event.record(self)
+        return event
+
+    def __repr__(self) -> str:
+        return f"<torch.accel.Stream device={self.device} accel_stream={self.accel_stream:#x}>"
+
+
+class Event(torch.Event):
+    """A point in a stream, for ordering and for timing. Follows torch.cuda.Event.
+
+    Args:
+        enable_timing: keep the time at which the stream passes the event, for :meth:`elapsed_time`.
+        blocking: accepted; :meth:`synchronize` always parks the waiting thread after a short spin.
+        interprocess: must be False.
+
+    Raises:
+        NotImplementedError: ``interprocess=True``.
+    """
+
+    def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> Event:
+        if interprocess:
+            raise NotImplementedError("torch.accel.Event: accel has no interprocess events; pass interprocess=False")
+        return super().__new__(cls, torch.device("accel"), enable_timing=enable_timing, blocking=blocking)
+
+    def record(self, stream: torch.Stream | None = None) -> None:
+        """Records the event in ``stream``, by default the current one."""
+        stream = current_stream() if stream is None else stream
+        _expect(stream, torch.Stream, "stream")
+        super().record(stream)
+
+    def wait(self, stream: torch.Stream | None = None) -> None:
+        """Makes all future work of ``stream``, by default the current one, wait for the event."""
+        stream = current_stream() if stream is None else stream
+        _expect(stream, torch.Stream, "stream")
+        super().wait(stream)
+
+    def elapsed_time(self, other: torch.Event) -> float:
+        """Milliseconds of the stream's time from this event to ``other``, both complete and made with enable_timing."""
+        _expect(other, torch.Event, "other")
+        return super().elapsed_time(other)
+
+    def __repr__(self) -> str:
+        return f"<torch.accel.Event {self.event_id:#x}>" if self.event_id else "<torch.accel.Event uninitialized>"
+
+
+def _make(ids: tuple[int, int, int]) -> Stream:
+    stream_id, device_index, device_type = ids
+    return Stream(stream_id=stream_id, device_index=device_index, device_type=device_type)
+
+
+def current_stream(device: Device = None) -> Stream:
+    """The stream on which this thread's work for ``device`` (by default the current one) is enqueued."""
+    return _make(_C._current_stream(_get_device_index(device, optional=True)))
+
+
+def default_stream(device: Device = None) -> Stream:
+    """The stream that is current until :func:`set_stream` is called."""
+    return _make(_C._default_stream(_get_device_index(device, optional=True)))
+
+
+def set_stream(stream: torch.Stream | None) -> None:
+    """Makes ``stream`` current on its device and its device the current one; None changes nothing."""
+    if stream is not None:
+        _expect(stream, torch.Stream, "stream")
+        _C._set_stream(stream)
+
+
+class StreamContext:
+    """Context manager that makes ``stream`` (None: no change) current and restores stream and device at the exit."""
+
+    def __init__(self, stream: torch.Stream | None) -> None:
+        self.stream = stream
+        self._previous: list[tuple[Stream, Stream]] = []
+
+    def __enter__(self) -> None:
+        if self.stream is not None:
+            self._previous.append((current_stream(self.stream.device), current_stream()))
+            set_stream(self.stream)
+
+    def __exit__(self, *exc_info: object) -> None:
+        if self.stream is not None:
+            on_its_device, on_current_device = self._previous.pop()
+            set_stream(on_its_device)
+            set_stream(on_current_device)
+
+
+def stream(stream: torch.Stream | None) -> StreamContext:
+    """``with torch.accel.stream(s):`` enqueues the work of this thread on ``s``."""
+    return StreamContext(stream)

@@ -1,0 +1,74 @@
+"""Instruments for tests: hold a stream, count waits, forbid fallbacks."""
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+
+from .._native import _C
+from ..streams import current_stream
+
+__all__ = ["fallback_mode", "hold_stream", "launch_blocking", "plant", "wait_report"]
+
+
+@contextlib.contextmanager
+def hold_stream(stream: torch.Stream | None = None) -> Iterator[None]:
+    """While active, work enqueued on ``stream`` (by default the current one) from here on does not start.
+
+    Whatever waits for that work in the same thread waits for ever.
+    """
+    stream = current_stream() if stream is None else stream
+    hold = _C._hold_stream(stream)
+    try:
+        yield
+    finally:
+        hold.release()
+
+
+@contextlib.contextmanager
+def fallback_mode(mode: str) -> Iterator[None]:
+    """Sets ACCEL_FALLBACK at run time to ``allow``, ``warn`` or ``error``, and restores it at the exit.
+
+    Raises:
+        RuntimeError: another mode.
+    """
+    before = _C._fallback_mode()
+    _C._set_fallback_mode(mode)
+    try:
+        yield
+    finally:
+        _C._set_fallback_mode(before)
+
+
+@contextlib.contextmanager
+def launch_blocking(on: bool = True) -> Iterator[None]:
+    """Sets ACCEL_LAUNCH_BLOCKING at run time and restores it at the exit."""
+    before = _C._launch_blocking()
+    _C._set_launch_blocking(on)
+    try:
+        yield
+    finally:
+        _C._set_launch_blocking(before)
+
+
+def wait_report() -> dict[str, int]:
+    """Caller -> number of times the host waited there for unfinished work, in this process."""
+    return _C._wait_counts()
+
+
+@contextlib.contextmanager
+def plant(fault: str) -> Iterator[None]:
+    """Plants a fault while active: takes one rule out, so that a test can prove that it would notice.
+
+    ``ticket_rule``: threads that write at once get memory that queued work still uses. ``capture``: host operands
+    are referred to instead of copied. ``reclaim``: no second try after a worker ran out of memory.
+    ``release_gil``: host waits keep the GIL. ``fork_check``: a forked child acts as if it were its parent.
+
+    Raises:
+        RuntimeError: another name.
+    """
+    _C._plant(fault, True)
+    try:
+        yield
+    finally:
+        _C._plant(fault, False)
