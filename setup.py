@@ -55,6 +55,8 @@ setup(
                 "-std=c++20",
                 "-O2",
                 "-g0",
+                "-ffp-contract=off",  # random numbers are the same on every machine
+                "-fno-math-errno",  # lets the compiler vectorise sqrt
                 "-Wall",
                 "-Wextra",
                 "-Wno-unused-parameter",

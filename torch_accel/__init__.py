@@ -109,6 +109,8 @@ def __getattr__(name: str) -> Any:
         value = tuple(_C._default_generator(index) for index in range(device_count()))
         globals()[name] = value
         return value
+    if name == "_initialized":  # torch.utils.checkpoint reads torch.cuda's variable
+        return is_initialized()
     raise AttributeError(f"module 'torch.accel' has no attribute {name!r}")
 
 

@@ -23,6 +23,13 @@ constexpr size_t align(size_t bytes) {
   return (bytes + 15) / 16 * 16;
 }
 
+// True if this thread has begun a launch on the stream. Its commit or cancel unlocks even if the
+// process began to shut down in between.
+bool holds(accelStream_t stream) {
+  return stream != nullptr && g_state.load() != State::kForked &&
+      stream->holder.load(std::memory_order_relaxed) == &t_self;
+}
+
 // Reserves room, waiting without the lock while there is none. Holds `lock` on success.
 accelError_t
 reserve(accelStream_t stream, size_t bytes, std::unique_lock<std::mutex>& lock, Record** record) {
@@ -66,7 +73,7 @@ accelLaunchInfo make_info(const char* name, accelEngine engine) {
 }
 
 accelError_t begin_launch(accelStream_t stream, const accelLaunch& launch, void** payload) {
-  if (stream->holder.load(std::memory_order_relaxed) == &t_self) {
+  if (holds(stream)) {
     return fail(
         accelErrorNotSupported,
         "accel: accelLaunchBegin: this thread has already begun a launch on the stream; commit or "
@@ -106,10 +113,6 @@ accelError_t begin_launch(accelStream_t stream, const accelLaunch& launch, void*
 }
 
 accelError_t commit_launch(accelStream_t stream, uint64_t* ticket) {
-  if (stream->holder.load(std::memory_order_relaxed) != &t_self) {
-    return fail(
-        accelErrorNotSupported, "accel: accelLaunchCommit: this thread has begun no launch");
-  }
   Record* record = stream->reserved;
   const uint64_t mine = stream->enqueued.load(std::memory_order_relaxed) + 1;
   record->ticket = mine;
@@ -157,9 +160,14 @@ accelLaunchBegin(accelStream_t stream, const accelLaunch* launch, void** payload
 }
 
 extern "C" accelError_t accelLaunchCommit(accelStream_t stream, uint64_t* ticket) {
-  return entry([&] {
-    if (stream == nullptr) {
-      return invalid("accelLaunchCommit", "the stream is null");
+  return frame([&] {
+    if (!holds(stream)) {
+      if (const accelError_t code = enter()) {
+        return code;
+      }
+      return fail(
+          accelErrorNotSupported,
+          "accel: accelLaunchCommit: this thread has begun no launch on the stream");
     }
     uint64_t mine = 0;
     if (const accelError_t code = commit_launch(stream, &mine)) {
@@ -173,14 +181,11 @@ extern "C" accelError_t accelLaunchCommit(accelStream_t stream, uint64_t* ticket
 }
 
 extern "C" void accelLaunchCancel(accelStream_t stream) {
-  (void)entry([&] {
-    if (stream != nullptr && stream->holder.load(std::memory_order_relaxed) == &t_self) {
-      ::operator delete(stream->reserved->heap, std::align_val_t(16));
-      stream->holder.store(nullptr, std::memory_order_relaxed);
-      stream->producer.unlock();
-    }
-    return accelSuccess;
-  });
+  if (holds(stream)) {
+    ::operator delete(stream->reserved->heap, std::align_val_t(16));
+    stream->holder.store(nullptr, std::memory_order_relaxed);
+    stream->producer.unlock();
+  }
 }
 
 extern "C" int accelGetLaunchBlocking(void) {

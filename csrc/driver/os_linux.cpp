@@ -138,11 +138,6 @@ void yield() noexcept {
   sched_yield();
 }
 
-void sleep(uint64_t nanoseconds) noexcept {
-  const timespec time = to_timespec(nanoseconds);
-  nanosleep(&time, nullptr);
-}
-
 void futex_wait(const std::atomic<uint32_t>& word, uint32_t expected, uint64_t timeout) noexcept {
   const timespec time = to_timespec(timeout);
   const timespec* limit = timeout == kForever ? nullptr : &time;

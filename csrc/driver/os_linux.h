@@ -39,7 +39,6 @@ inline void pause() noexcept {
   asm volatile("yield");
 #endif
 }
-void sleep(uint64_t nanoseconds) noexcept;
 // Returns when `word` differs from `expected`, is woken, after the timeout, or spuriously.
 void futex_wait(const std::atomic<uint32_t>& word, uint32_t expected, uint64_t timeout) noexcept;
 void futex_wake_all(const std::atomic<uint32_t>& word) noexcept;

@@ -76,7 +76,7 @@ accelError_t refuse(State state) {
 using namespace accel::driver;
 
 extern "C" accelError_t accelInit(void) {
-  try {
+  return frame([&] {
     const State before = g_state.load(std::memory_order_acquire);
     if (before == State::kReady) {
       return accelSuccess;
@@ -96,21 +96,14 @@ extern "C" accelError_t accelInit(void) {
     }
     g_state.store(State::kOpening);
     std::unique_ptr<Chip> chip;
-    accelError_t code;
-    try {
-      code = open_chip(&chip);
-    } catch (...) {
-      code = fail_with_current_exception();
-    }
+    const accelError_t code = frame([&] { return open_chip(&chip); });
     if (code == accelSuccess) {
       g_launch_blocking.store(chip->config.launch_blocking);
       g_chip = chip.release();
     }
     g_state.store(code == accelSuccess ? State::kReady : State::kClosed);
     return code;
-  } catch (...) {
-    return fail_with_current_exception();
-  }
+  });
 }
 
 extern "C" int accelIsInitialized(void) {
@@ -127,18 +120,17 @@ extern "C" void accelShutdown(int deadline_ms) {
   if (!g_state.compare_exchange_strong(ready, State::kShutDown)) {
     return;
   }
-  try {
+  (void)frame([&] {
     for (const auto& device : g_chip->devices) {
       device->abort();
     }
     end_workers(os::now() + static_cast<uint64_t>(deadline_ms < 0 ? 0 : deadline_ms) * 1'000'000);
-  } catch (...) {
-    (void)fail_with_current_exception();
-  }
+    return accelSuccess;
+  });
 }
 
 extern "C" accelError_t accelGetDeviceCount(int* count) {
-  try {
+  return frame([&] {
     if (count == nullptr) {
       return invalid("accelGetDeviceCount", "the result pointer is null");
     }
@@ -154,7 +146,5 @@ extern "C" accelError_t accelGetDeviceCount(int* count) {
     }
     *count = config.devices;
     return accelSuccess;
-  } catch (...) {
-    return fail_with_current_exception();
-  }
+  });
 }

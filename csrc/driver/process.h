@@ -1,6 +1,8 @@
 // The state of the chip in this process, and the frame of every entry point.
 #pragma once
 
+#include <cxxabi.h>
+
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -41,15 +43,26 @@ inline accelError_t enter() {
   return state == State::kReady ? accelSuccess : refuse(state);
 }
 
-// The frame of an entry point: checks the state, lets no exception out.
+// The frame of an entry point: lets no exception out. The forced unwinding of pthread_exit passes:
+// Python ends a thread so that asks for the GIL while the interpreter exits.
 template <class Body>
-accelError_t entry(const Body& body) noexcept {
+accelError_t frame(const Body& body) {
   try {
-    const accelError_t code = enter();
-    return code == accelSuccess ? body() : code;
+    return body();
+  } catch (const abi::__forced_unwind&) {
+    throw;
   } catch (...) {
     return fail_with_current_exception();
   }
+}
+
+// The frame of an entry point that needs the chip.
+template <class Body>
+accelError_t entry(const Body& body) {
+  return frame([&] {
+    const accelError_t code = enter();
+    return code == accelSuccess ? body() : code;
+  });
 }
 
 // The device of that index, or null with the message set.

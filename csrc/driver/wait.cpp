@@ -63,26 +63,6 @@ WaitCounts& wait_counts() {
 // Replaced as a whole and never freed: a wait may be between its two hooks.
 std::atomic<const accelWaitHooks*> g_hooks{nullptr};
 
-class HookScope {
- public:
-  HookScope() : hooks_(g_hooks.load()) {
-    if (hooks_ != nullptr) {
-      token_ = hooks_->before();
-    }
-  }
-  ~HookScope() {
-    if (hooks_ != nullptr) {
-      hooks_->after(token_);
-    }
-  }
-  HookScope(const HookScope&) = delete;
-  HookScope& operator=(const HookScope&) = delete;
-
- private:
-  const accelWaitHooks* const hooks_;
-  void* token_ = nullptr;
-};
-
 accelError_t aborted(const Device& device) {
   return fail(
       accelErrorAborted,
@@ -111,8 +91,12 @@ accelError_t host_wait(accelStream_t stream, uint64_t ticket, const char* caller
       ++waits.counts[caller];
     }
     if (!stream->completion.spin(ticket)) {
-      HookScope hooks;
+      const accelWaitHooks* hooks = g_hooks.load();
+      void* token = hooks == nullptr ? nullptr : hooks->before();
       stream->completion.park(ticket, device.aborted);
+      if (hooks != nullptr) {
+        hooks->after(token); // may end this thread: see entry()
+      }
     }
   }
   return device.aborted.load() != 0 ? aborted(device) : accelSuccess;
@@ -123,7 +107,7 @@ accelError_t host_wait(accelStream_t stream, uint64_t ticket, const char* caller
 using namespace accel::driver;
 
 extern "C" accelError_t accelSetWaitHooks(const accelWaitHooks* hooks) {
-  try {
+  return entry([&] {
     if (hooks == nullptr) {
       g_hooks.store(nullptr);
       return accelSuccess;
@@ -134,9 +118,7 @@ extern "C" accelError_t accelSetWaitHooks(const accelWaitHooks* hooks) {
     }
     g_hooks.store(new accelWaitHooks(*hooks));
     return accelSuccess;
-  } catch (...) {
-    return fail_with_current_exception();
-  }
+  });
 }
 
 extern "C" void accelForEachWait(

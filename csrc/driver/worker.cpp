@@ -270,9 +270,8 @@ extern "C" accelStream_t accelStreamOfThisThread(uint64_t* ticket) {
 }
 
 extern "C" void accelSetKernelError(const char* message) {
-  try {
+  (void)frame([&] {
     t_kernel_error = message == nullptr ? "" : message;
-  } catch (...) {
-    (void)fail_with_current_exception();
-  }
+    return accelSuccess;
+  });
 }

@@ -1,5 +1,6 @@
 // torch_accel._C: the module, its initialisation and what ties the chip to the interpreter.
 #include <torch/csrc/utils/device_lazy_init.h>
+#include <unistd.h>
 
 #include "../aten/cpu_allocator.h"
 #include "../aten/register.h"
@@ -22,7 +23,23 @@ void* release_gil() {
   return PyEval_SaveThread();
 }
 
+bool is_finalizing() {
+  if (Py_IsInitialized() == 0) {
+    return true;
+  }
+#if PY_VERSION_HEX >= 0x030D0000
+  return Py_IsFinalizing() != 0;
+#else
+  return _Py_IsFinalizing() != 0;
+#endif
+}
+
 void acquire_gil(void* token) {
+  // A finalising interpreter gives the GIL to its main thread only. Python would end any other thread
+  // by unwinding, through C++ that forbids it: such a thread stays here until the process ends.
+  while (is_finalizing() && gettid() != getpid()) {
+    pause();
+  }
   if (token != nullptr) {
     PyEval_RestoreThread(static_cast<PyThreadState*>(token));
   }

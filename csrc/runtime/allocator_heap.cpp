@@ -10,7 +10,6 @@
 #include "allocator.h"
 #include "error.h"
 #include "plant.h"
-#include "plant.h"
 
 namespace accel {
 

@@ -183,7 +183,7 @@ GeneratorImpl* generator_or_default(
   }
   auto* impl = at::check_generator<GeneratorImpl>(generator);
   TORCH_CHECK(
-      device.index() == impl->device().index(),
+      device == impl->device(),
       "Expected a generator of device ",
       device,
       " but found one of ",

@@ -1,4 +1,5 @@
-// accel_driver: accel.h for the driver's tests. Addresses are integers, device memory is NumPy arrays; no torch.
+// accel_driver: accel.h for the driver's tests. Addresses are integers, device memory is NumPy
+// arrays; no torch.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -42,8 +43,7 @@ void* pointer(uintptr_t address) {
 }
 
 py::array array_over(uintptr_t address, size_t bytes) {
-  return py::array(
-      py::dtype::of<uint8_t>(), {bytes}, {size_t{1}}, pointer(address), py::none());
+  return py::array(py::dtype::of<uint8_t>(), {bytes}, {size_t{1}}, pointer(address), py::none());
 }
 
 template <class T>
@@ -251,17 +251,18 @@ py::list take_trace() {
   std::lock_guard<std::mutex> lock(g_trace.mutex);
   py::list result;
   for (const Trace::Entry& e : g_trace.entries) {
-    result.append(py::dict(
-        py::arg("phase") = e.phase,
-        py::arg("device") = e.device,
-        py::arg("ticket") = e.ticket,
-        py::arg("ns") = e.nanoseconds,
-        py::arg("correlation") = e.correlation,
-        py::arg("name") = e.name,
-        py::arg("engine") = e.engine,
-        py::arg("cores") = e.cores,
-        py::arg("hbm") = e.hbm,
-        py::arg("accesses") = e.accesses));
+    result.append(
+        py::dict(
+            py::arg("phase") = e.phase,
+            py::arg("device") = e.device,
+            py::arg("ticket") = e.ticket,
+            py::arg("ns") = e.nanoseconds,
+            py::arg("correlation") = e.correlation,
+            py::arg("name") = e.name,
+            py::arg("engine") = e.engine,
+            py::arg("cores") = e.cores,
+            py::arg("hbm") = e.hbm,
+            py::arg("accesses") = e.accesses));
   }
   g_trace.entries.clear();
   return result;
@@ -330,62 +331,85 @@ py::dict properties(int device) {
 }
 
 const char* const kCodes[] = {
-    "Success", "InvalidValue", "InvalidDevice", "OutOfMemory", "NotReady",
-    "LaunchFailure", "Forked", "Aborted", "Config", "NotSupported"};
+    "Success",
+    "InvalidValue",
+    "InvalidDevice",
+    "OutOfMemory",
+    "NotReady",
+    "LaunchFailure",
+    "Forked",
+    "Aborted",
+    "Config",
+    "NotSupported"};
 
 PyObject* g_error_type = nullptr;
 
 void bind_stream(py::module_& m) {
   py::class_<Stream>(m, "Stream")
-      .def(py::init([](int device, int priority) {
-             Stream stream;
-             check(accelStreamCreate(device, priority, &stream.handle));
-             return stream;
-           }),
-           py::arg("device") = 0, py::arg("priority") = 0)
+      .def(
+          py::init([](int device, int priority) {
+            Stream stream;
+            check(accelStreamCreate(device, priority, &stream.handle));
+            return stream;
+          }),
+          py::arg("device") = 0,
+          py::arg("priority") = 0)
       .def("destroy", [](Stream s) { check(accelStreamDestroy(s.handle)); })
       .def_property_readonly("device", [](Stream s) { return accelStreamGetDevice(s.handle); })
       .def_property_readonly("priority", [](Stream s) { return accelStreamGetPriority(s.handle); })
-      .def("tickets", [](Stream s) {
-        uint64_t enqueued = 0;
-        uint64_t completed = 0;
-        check(accelStreamGetTickets(s.handle, &enqueued, &completed));
-        return std::make_pair(enqueued, completed);
-      })
+      .def(
+          "tickets",
+          [](Stream s) {
+            uint64_t enqueued = 0;
+            uint64_t completed = 0;
+            check(accelStreamGetTickets(s.handle, &enqueued, &completed));
+            return std::make_pair(enqueued, completed);
+          })
       .def("query", [](Stream s) { return ready(accelStreamQuery(s.handle)); })
-      .def("synchronize",
-           [](Stream s, const char* caller) { check(accelStreamSynchronize(s.handle, caller)); },
-           py::arg("caller") = "test")
-      .def("wait_ticket",
-           [](Stream s, uint64_t ticket, const char* caller) {
-             check(accelStreamWaitTicket(s.handle, ticket, caller));
-           },
-           py::arg("ticket"), py::arg("caller") = "test")
+      .def(
+          "synchronize",
+          [](Stream s, const char* caller) { check(accelStreamSynchronize(s.handle, caller)); },
+          py::arg("caller") = "test")
+      .def(
+          "wait_ticket",
+          [](Stream s, uint64_t ticket, const char* caller) {
+            check(accelStreamWaitTicket(s.handle, ticket, caller));
+          },
+          py::arg("ticket"),
+          py::arg("caller") = "test")
       .def("wait_event", [](Stream s, Event e) { check(accelStreamWaitEvent(s.handle, e.handle)); })
-      .def("wait_value", [](Stream s, uintptr_t address, uint32_t value) {
-        check(accelStreamWaitValue32(s.handle, pointer(address), value));
-      })
-      .def("write_value", [](Stream s, uintptr_t address, uint32_t value) {
-        check(accelStreamWriteValue32(s.handle, pointer(address), value));
-      })
+      .def(
+          "wait_value",
+          [](Stream s, uintptr_t address, uint32_t value) {
+            check(accelStreamWaitValue32(s.handle, pointer(address), value));
+          })
+      .def(
+          "write_value",
+          [](Stream s, uintptr_t address, uint32_t value) {
+            check(accelStreamWriteValue32(s.handle, pointer(address), value));
+          })
       .def("sleep", [](Stream s, uint64_t ns) { check(accelStreamSleep(s.handle, ns)); });
 
   py::class_<Event>(m, "Event")
-      .def(py::init([](uint32_t flags) {
-             Event event;
-             check(accelEventCreate(flags, &event.handle));
-             return event;
-           }),
-           py::arg("flags") = 0)
-      .def("destroy", [](Event& e) {
-        accelEventDestroy(e.handle);
-        e.handle = nullptr;
-      })
+      .def(
+          py::init([](uint32_t flags) {
+            Event event;
+            check(accelEventCreate(flags, &event.handle));
+            return event;
+          }),
+          py::arg("flags") = 0)
+      .def(
+          "destroy",
+          [](Event& e) {
+            accelEventDestroy(e.handle);
+            e.handle = nullptr;
+          })
       .def("record", [](Event e, Stream s) { check(accelEventRecord(e.handle, s.handle)); })
       .def("query", [](Event e) { return ready(accelEventQuery(e.handle)); })
-      .def("synchronize",
-           [](Event e, const char* caller) { check(accelEventSynchronize(e.handle, caller)); },
-           py::arg("caller") = "test")
+      .def(
+          "synchronize",
+          [](Event e, const char* caller) { check(accelEventSynchronize(e.handle, caller)); },
+          py::arg("caller") = "test")
       .def("elapsed", [](Event e, Event end) {
         double ms = 0;
         check(accelEventElapsedTime(&ms, e.handle, end.handle));
@@ -424,15 +448,21 @@ void bind_memory(py::module_& m) {
   });
   m.def("host_free", [](uintptr_t address) { check(accelHostFree(pointer(address))); });
   m.def("array_over", array_over);
-  m.def("memcpy",
-        [](uintptr_t dst, uintptr_t src, size_t bytes, Stream s, const char* caller) {
-          check(accelMemcpyAsync(pointer(dst), pointer(src), bytes, s.handle, caller));
-        },
-        py::arg("dst"), py::arg("src"), py::arg("bytes"), py::arg("stream"), py::arg("caller") = "test");
+  m.def(
+      "memcpy",
+      [](uintptr_t dst, uintptr_t src, size_t bytes, Stream s, const char* caller) {
+        check(accelMemcpyAsync(pointer(dst), pointer(src), bytes, s.handle, caller));
+      },
+      py::arg("dst"),
+      py::arg("src"),
+      py::arg("bytes"),
+      py::arg("stream"),
+      py::arg("caller") = "test");
   m.def("memset", [](uintptr_t dst, int value, size_t bytes, Stream s) {
     check(accelMemsetAsync(pointer(dst), value, bytes, s.handle));
   });
-  m.def("dereference", [](uintptr_t address) { return *reinterpret_cast<volatile char*>(address); });
+  m.def(
+      "dereference", [](uintptr_t address) { return *reinterpret_cast<volatile char*>(address); });
 }
 
 } // namespace
@@ -466,9 +496,11 @@ PYBIND11_MODULE(accel_driver, m) {
     return count;
   });
   m.def("properties", properties);
-  m.def("device_synchronize",
-        [](int device, const char* caller) { check(accelDeviceSynchronize(device, caller)); },
-        py::arg("device"), py::arg("caller") = "test");
+  m.def(
+      "device_synchronize",
+      [](int device, const char* caller) { check(accelDeviceSynchronize(device, caller)); },
+      py::arg("device"),
+      py::arg("caller") = "test");
   m.def("abort", [](int device) { check(accelDeviceAbort(device)); });
   m.def("get_launch_blocking", [] { return accelGetLaunchBlocking() != 0; });
   m.def("set_launch_blocking", accelSetLaunchBlocking);
@@ -482,7 +514,13 @@ PYBIND11_MODULE(accel_driver, m) {
   m.def("throwing", throwing);
   m.def("failing", failing);
   m.def("waiting_kernel", waiting_kernel);
-  m.def("checksum", checksum, py::arg("stream"), py::arg("data"), py::arg("address"), py::arg("cancel") = false);
+  m.def(
+      "checksum",
+      checksum,
+      py::arg("stream"),
+      py::arg("data"),
+      py::arg("address"),
+      py::arg("cancel") = false);
   m.def("begin_twice", [](Stream s) { check(begin_twice(s)); });
   m.def("destroyed", [] { return g_destroyed.load(); });
   bind_stream(m);

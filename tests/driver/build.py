@@ -6,6 +6,7 @@ by a hash of everything that goes into them.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DRIVER = ROOT / "csrc" / "driver"
 CACHE = ROOT / "build" / "driver"
 COMMON = ["-std=c++20", "-fPIC", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden", "-pthread"]
+PLAIN = ("-O1", "-g")
 
 
 def compiler() -> str:
@@ -34,30 +36,54 @@ def _run(command: Sequence[object]) -> None:
         raise RuntimeError(f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
 
 
-def _build(main: Path, name: str, flags: Sequence[str], link: Sequence[str], driver: Path) -> Path:
-    sources = [*sorted(driver.glob("*.cpp")), main]
-    digest = hashlib.sha256(repr((compiler(), COMMON, flags, link)).encode())
-    for path in [*sources, *sorted(driver.glob("*.h"))]:
+def _cached(name: str, inputs: Sequence[Path], salt: object, make: Callable[[Path], None]) -> Path:
+    """The path ``name`` in a folder named by a hash of the inputs; ``make(path)`` makes it once."""
+    digest = hashlib.sha256(repr((compiler(), COMMON, salt)).encode())
+    for path in inputs:
         digest.update(path.name.encode() + path.read_bytes())
     result = CACHE / digest.hexdigest()[:16] / name
-    if result.exists():
-        return result
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=CACHE) as folder:
-
-        def compile_one(source: Path) -> Path:
-            target = Path(folder) / f"{source.name}.o"
-            _run([compiler(), *COMMON, *flags, f"-I{driver}", "-c", source, "-o", target])
-            return target
-
-        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            objects = list(pool.map(compile_one, sources))
-        linked = Path(folder) / name
-        _run([compiler(), *COMMON, *flags, *link, *objects, "-o", linked])
-        # Another process may have built the same meanwhile: the rename settles it.
-        result.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(linked, result)
+    if not result.exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+            made = Path(folder) / name
+            make(made)
+            result.parent.mkdir(exist_ok=True)
+            # Another process may have made the same meanwhile.
+            with contextlib.suppress(OSError):
+                os.rename(made, result)
     return result
+
+
+def _compile(source: Path, target: Path, driver: Path, flags: Sequence[str]) -> None:
+    _run([compiler(), *COMMON, *flags, f"-I{driver}", "-c", source, "-o", target])
+
+
+def _driver_objects(driver: Path, flags: Sequence[str]) -> list[Path]:
+    sources = sorted(driver.glob("*.cpp"))
+
+    def make(folder: Path) -> None:
+        folder.mkdir()
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            done = [pool.submit(_compile, source, folder / f"{source.stem}.o", driver, flags) for source in sources]
+            for one in done:
+                one.result()
+
+    inputs = [*sources, *sorted(driver.glob("*.h"))]
+    return sorted(_cached("objects", inputs, flags, make).glob("*.o"))
+
+
+def _build(main: Path, name: str, driver: Path, flags: Sequence[str], own_flags: Sequence[str] = ()) -> Path:
+    """Links the driver, compiled with ``flags``, with ``main``, compiled with ``own_flags`` too."""
+    objects = _driver_objects(driver, flags)
+
+    def make(target: Path) -> None:
+        own = target.with_suffix(".o")
+        _compile(main, own, driver, [*flags, *own_flags])
+        kind = ["-shared"] if name.startswith("accel_driver") else []
+        _run([compiler(), *COMMON, *flags, *kind, *objects, own, "-o", target])
+
+    inputs = [main, *objects, *sorted(driver.glob("*.h"))]
+    return _cached(name, inputs, (flags, own_flags), make)
 
 
 def build_module(driver: Path = DRIVER) -> Path:
@@ -66,23 +92,25 @@ def build_module(driver: Path = DRIVER) -> Path:
 
     includes = [f"-isystem{sysconfig.get_path('include')}", f"-isystem{pybind11.get_include()}"]
     name = f"accel_driver{sysconfig.get_config_var('EXT_SUFFIX')}"
-    main = Path(__file__).with_name("binding.cpp")
-    return _build(main, name, ["-O1", "-g", *includes], ["-shared"], driver)
+    return _build(Path(__file__).with_name("binding.cpp"), name, driver, PLAIN, includes)
 
 
-def build_stress(flags: Sequence[str] = ("-O1", "-g"), driver: Path = DRIVER) -> Path:
+def build_stress(flags: Sequence[str] = PLAIN, driver: Path = DRIVER) -> Path:
     """Builds the stress program with ``flags`` and returns its path."""
-    return _build(Path(__file__).with_name("stress.cpp"), "stress", list(flags), [], driver)
+    return _build(Path(__file__).with_name("stress.cpp"), "stress", driver, flags)
 
 
-def planted_copy(folder: Path, file: str, rule: str, fault: str) -> Path:
-    """Copies the driver to ``folder`` with ``rule`` in ``file`` replaced by ``fault``."""
+def planted_copy(folder: Path, file: str, changes: Mapping[str, str]) -> Path:
+    """Copies the driver to ``folder`` with a fault planted: each key of ``changes``, which must
+    occur exactly once in ``file``, replaced by its value."""
     driver = folder / "driver"
     shutil.copytree(DRIVER, driver)
     text = (driver / file).read_text()
-    if text.count(rule) != 1:
-        raise ValueError(f"{file} does not contain the rule exactly once: {rule!r}")
-    (driver / file).write_text(text.replace(rule, fault))
+    for rule, fault in changes.items():
+        if text.count(rule) != 1:
+            raise ValueError(f"{file} does not contain this exactly once: {rule!r}")
+        text = text.replace(rule, fault)
+    (driver / file).write_text(text)
     return driver
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-import build  # noqa: E402
+import build
 
 MIB = 1 << 20
 TIMEOUT = 30  # seconds after which something that must happen has not
@@ -135,8 +135,7 @@ def process(module_path: Path) -> Callable[..., subprocess.CompletedProcess]:
 
     def run(source: str, timeout: float = TIMEOUT, **environment: str) -> subprocess.CompletedProcess:
         prologue = (
-            f"import sys; sys.path.insert(0, {str(module_path.parent)!r})\n"
-            "import accel_driver as d, numpy as np\n"
+            f"import sys; sys.path.insert(0, {str(module_path.parent)!r})\nimport accel_driver as d, numpy as np\n"
         )
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("ACCEL_")}
         return subprocess.run(

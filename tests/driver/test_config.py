@@ -36,9 +36,7 @@ def test_visible_devices(process):
         """Config: accel: ACCEL_VISIBLE_DEVICES=0,4 is not usable; accepted: different indices below ACCEL_DEVICES (4), separated by commas; empty: none""",
     )
     for wrong in ("0,0", "0,", ",", "a", "-1"):
-        assert "VISIBLE_DEVICES=" in message(
-            process, ACCEL_DEVICES="4", ACCEL_VISIBLE_DEVICES=wrong
-        )
+        assert "VISIBLE_DEVICES=" in message(process, ACCEL_DEVICES="4", ACCEL_VISIBLE_DEVICES=wrong)
 
 
 def test_memory(process):

@@ -1,5 +1,7 @@
 """Copies between every two kinds of memory, and when they read and write them."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -58,7 +60,7 @@ def test_every_pair(driver, stream, memory, pinned):
     driver.take_trace()
     path = [local.ctypes.data, address, x.address, y.address, far.address, x.array.ctypes.data]
     path += [out.ctypes.data]
-    for source, target in zip(path, path[1:]):
+    for source, target in itertools.pairwise(path):
         driver.memcpy(target, source, 100, stream)
     driver.set_tracer(False)
     np.testing.assert_array_equal(out, local)
@@ -89,7 +91,7 @@ def test_memset(driver, stream, memory, hold):
 def test_wrong_arguments(driver, stream, memory):
     x = memory()
     local = np.zeros(10, np.uint8)
-    end = x.address - x.address % (64 << 20) + driver.mem_info(0)[1]
+    end = driver.address_map()["device_base"] + driver.mem_info(0)[1]
     with pytest.raises(driver.Error, match="neither device nor pinned"):
         driver.memset(local.ctypes.data, 0, 10, stream)
     with pytest.raises(driver.Error, match="not all in the memory of one device"):

@@ -1,5 +1,7 @@
 """Order on a stream, tickets, values that one stream writes and another waits for."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -64,8 +66,6 @@ def test_many_streams_wait_for_one_another(driver, memory):
 
 
 def test_a_stream_works_again_after_its_worker_left(driver, stream, memory, until):
-    import time
-
     x = memory()
     for turn in range(3):
         driver.append(stream, x.address, turn)
@@ -75,8 +75,6 @@ def test_a_stream_works_again_after_its_worker_left(driver, stream, memory, unti
 
 
 def test_sleep_holds_the_stream_and_not_the_host(driver, stream):
-    import time
-
     begin = time.monotonic()
     stream.sleep(50_000_000)
     assert not stream.query()

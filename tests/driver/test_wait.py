@@ -2,6 +2,7 @@
 
 import threading
 
+import numpy as np
 import pytest
 
 
@@ -49,15 +50,13 @@ def test_another_thread_advances_meanwhile(driver, memory, entry):
     ticket = driver.fill(stream, x.address, 1, 1.0)
     event.record(stream)
     waiting.set()
-    local = bytearray(4)
-    import numpy as np
-
+    local = np.zeros(4, np.uint8)
     {
         "stream": stream.synchronize,
         "ticket": lambda: stream.wait_ticket(ticket),
         "event": event.synchronize,
         "device": lambda: driver.device_synchronize(0),
-        "copy": lambda: driver.memcpy(np.frombuffer(local, "u1").ctypes.data, x.address, 4, stream),
+        "copy": lambda: driver.memcpy(local.ctypes.data, x.address, 4, stream),
         "destroy": stream.destroy,
     }[entry]()
     assert x.view("f4")[0] == 1.0
@@ -71,17 +70,14 @@ def test_a_kernel_cannot_wait_for_its_own_stream(driver, stream):
         stream.synchronize()
     assert error.value.args == (
         "NotSupported",
-        "waiting: accel: kernel: a kernel cannot wait for a stream; let the stream wait with an "
-        "event",
+        "waiting: accel: kernel: a kernel cannot wait for a stream; let the stream wait with an event",
     )
 
 
 def test_many_threads_wait_for_one_stream(driver, stream, hold):
     held = hold(stream)
     ended = []
-    threads = [
-        threading.Thread(target=lambda: ended.append(stream.synchronize("crowd"))) for _ in range(8)
-    ]
+    threads = [threading.Thread(target=lambda: ended.append(stream.synchronize("crowd"))) for _ in range(8)]
     before = count(driver, "crowd")
     for thread in threads:
         thread.start()

@@ -162,7 +162,16 @@ def test_index_texts(script):
         """,
         ACCEL_DEVICES="2",
     )
-    assert_expected_inline(result.stdout, """""")
+    assert_expected_inline(result.stdout, """\
+RuntimeError: accel: invalid device index 2; the devices are accel:0 to accel:1 (ACCEL_DEVICES sets how many)
+RuntimeError: accel: invalid device index 7; the devices are accel:0 to accel:1 (ACCEL_DEVICES sets how many)
+RuntimeError: accel: invalid device index 300; the largest is 127
+ValueError: Expected an accel device, but got: cpu
+ValueError: Expected an accel device with a specified index or an integer, but got: accel
+ValueError: Expected an accel device with a specified index or an integer, but got: None
+TypeError: Expected an accel device, its index or None, but got: 1.0
+ValueError: Expected an accel device, but got: cuda:0
+""")
 
 
 def test_generators_follow_torch_cuda():

@@ -1,4 +1,4 @@
-"""A process ends cleanly whatever is alive: tensors, streams, events, held streams, threads that enqueue."""
+"""A process ends cleanly whatever is alive: tensors, streams, events, held streams, threads that wait."""
 
 import pytest
 
@@ -10,8 +10,8 @@ ALIVE = {
     "autograd threads": "x = torch.ones(10, device='accel', requires_grad=True); (x * x).sum().backward()",
     "a pinned copy": "x = torch.empty(1000, device='accel'); torch.accel._sleep(10**12);"
     " x.copy_(torch.ones(1000).pin_memory(), non_blocking=True)",
-    "a thread that enqueues": "x = torch.ones(1000, device='accel');"
-    " t = threading.Thread(target=lambda: [x.add_(1) for _ in iter(int, 1)], daemon=True); t.start(); t.join(0.2)",
+    "a thread that waits": "hold = hold_stream(); hold.__enter__();"
+    " t = threading.Thread(target=torch.accel.synchronize, daemon=True); t.start(); t.join(0.2)",
 }
 
 
