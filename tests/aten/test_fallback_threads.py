@@ -17,14 +17,13 @@ def mismatches(rounds: int) -> int:
 
     def work(thread: int) -> None:
         host = torch.arange(64 * 64, dtype=torch.float32).reshape(64, 64) + thread
-        expected = (host * 2 + thread).cumsum(0).sort(descending=True).values
         device = host.to("accel")
         start.wait()
-        for _ in range(rounds):
-            # A queued copy into fresh memory, then fallbacks on it; every temporary dies at once, so that its block goes from thread to thread.
-            fresh = torch.empty_like(device).copy_(device)
-            got = (fresh * 2 + thread).cumsum(0).sort(descending=True).values
-            wrong[thread] += not torch.equal(got.cpu(), expected)
+        for i in range(rounds):
+            result = device + i  # a fallback: the worker allocates it
+            kept = torch.empty_like(result).copy_(result)  # queued: reads `result` later
+            del result  # its block is free in enqueue order, while the copy may not have run
+            wrong[thread] += not torch.equal(kept.cpu(), host + i)
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(THREADS)]
     for thread in threads:

@@ -7,9 +7,9 @@ from torch_accel.testing import hold_stream, plant, wait_report
 MiB = 1 << 20
 a, b = torch.accel.Stream(), torch.accel.Stream()
 with torch.accel.stream(b):
-    big = torch.empty(48 * MiB, dtype=torch.uint8, device="accel")
+    big = torch.empty(36 * MiB, dtype=torch.uint8, device="accel")
 with torch.accel.stream(a):
-    x = torch.arange(MiB, dtype=torch.int64, device="accel")  # 8 MiB
+    x = torch.arange(3 * MiB // 2, dtype=torch.int64, device="accel")  # 12 MiB
     torch.accel.synchronize()
     # b waits for what a does next, and a's fallback needs the memory that b still uses.
     hold = hold_stream(b)
@@ -29,8 +29,8 @@ with torch.accel.stream(a):
 
     threading.Thread(target=release, daemon=True).start()
     {plant}
-    values, indices = x.sort(descending=True)  # 16 MiB and buffers: more than the 8 MiB left beside b's 48
-assert torch.equal(values.cpu(), torch.arange(MiB).flip(0))
+    values, indices = x.sort(descending=True)  # 24 MiB: more than the 16 left beside b's 36
+assert torch.equal(values.cpu(), torch.arange(3 * MiB // 2).flip(0))
 print("right")
 """
 
