@@ -12,6 +12,7 @@ import torch
 from torch.utils.backend_registration import generate_methods_for_privateuse1_backend, rename_privateuse1_backend
 
 from . import _alias, _compat, _fault, amp, memory, random, streams, testing
+from ._lazy import lazy_init
 from ._native import _C
 from ._numpy_kernel import numpy_kernel
 from ._utils import Device, _get_device_index
@@ -105,7 +106,7 @@ default_generators: tuple[torch.Generator, ...]
 
 def __getattr__(name: str) -> Any:
     if name == "default_generators":  # lazy, because making them initialises the chip
-        _lazy_init()
+        lazy_init()
         value = tuple(_C._default_generator(index) for index in range(device_count()))
         globals()[name] = value
         return value
@@ -115,19 +116,18 @@ def __getattr__(name: str) -> Any:
 
 
 def _lazy_init() -> None:
-    """Initialises the chip once; torch calls it before it makes the first accel tensor. Raises in a forked child."""
-    _C._init()
-    if not random._ready:
-        random._apply_pending()
+    """torch calls it before it makes the first accel tensor."""
+    lazy_init()
 
 
 def init() -> None:
     """Initialises the chip: reads the ACCEL_* variables and opens the devices. Called by whatever needs it.
 
     Raises:
-        RuntimeError: a variable has an unusable value, or this is a forked child of a process that had initialised.
+        RuntimeError: there is no device, a variable has an unusable value, or this is a forked child of a process that
+            had initialised.
     """
-    _lazy_init()
+    lazy_init()
 
 
 def is_initialized() -> bool:
@@ -204,7 +204,7 @@ class device_of(device):
 
 def get_device_properties(device: Device = None) -> _C._AccelDeviceProperties:
     """Name, memory and units of a device. Initialises accel."""
-    _lazy_init()
+    lazy_init()
     return _C._get_device_properties(_get_device_index(device, optional=True))
 
 
@@ -219,13 +219,13 @@ def synchronize(device: Device = None) -> None:
     Raises:
         torch.AcceleratorError: a launch since the last synchronisation has failed.
     """
-    _lazy_init()
+    lazy_init()
     _C._synchronize_device(_get_device_index(device, optional=True), "torch.accel.synchronize")
 
 
 def _sleep(cycles: int) -> None:
     """Holds the current stream for that many cycles of a nanosecond; the host does not wait."""
-    _lazy_init()
+    lazy_init()
     _C._sleep(cycles)
 
 

@@ -62,18 +62,30 @@ def _to_result(value: Any, kind: torch._C.JitType, device: torch.device) -> Any:
     return value
 
 
-def _run(function: _Function, schema: torch._C.FunctionSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _arguments(
+    schema: torch._C.FunctionSchema, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments as NumPy has them, with the defaults that the dispatcher leaves out."""
     mutated = _mutated(schema)
-    positional = [a.name for a in schema.arguments if not a.kwarg_only]
-    device = _device_of(args)
+    positional, keywords = [], {}
+    for place, argument in enumerate(schema.arguments):
+        if argument.kwarg_only:
+            value = kwargs.get(argument.name, argument.default_value)
+            keywords[argument.name] = _to_numpy(value, argument.name in mutated)
+        else:
+            value = args[place] if place < len(args) else argument.default_value
+            positional.append(_to_numpy(value, argument.name in mutated))
+    return positional, keywords
+
+
+def _run(function: _Function, schema: torch._C.FunctionSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    device = _device_of((*args, *kwargs.values()))
     kinds = [r.type for r in schema.returns]
-    # Host code touches device bytes between here and the return: what is enqueued must have run, and memory must be free now.
+    # Host code touches device bytes from here to the return: what is enqueued must have run, and memory must be free now.
     with _C._ExecuteNow():
         _C._synchronize_current_stream(device.index, "torch.accel.numpy_kernel")
-        values = function(
-            *(_to_numpy(arg, name in mutated) for name, arg in zip(positional, args)),
-            **{name: _to_numpy(arg, name in mutated) for name, arg in kwargs.items()},
-        )
+        positional, keywords = _arguments(schema, args, kwargs)
+        values = function(*positional, **keywords)
         if not kinds:
             return None
         if len(kinds) == 1:

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from . import _compat
+from ._lazy import lazy_init
 from ._native import _C
 from ._utils import Device, _get_device_index, array_of, array_over
 
@@ -95,7 +96,7 @@ def max_memory_reserved(device: Device = None) -> int:
 
 def mem_get_info(device: Device = None) -> tuple[int, int]:
     """(free, total) bytes of a device, as the chip counts them: cached blocks are not free. Initialises accel."""
-    _C._init()
+    lazy_init()
     free, total = torch.accelerator.get_memory_info(_index(device))
     return free, total
 
@@ -169,7 +170,7 @@ def memory_summary(device: Device = None, abbreviated: bool = False) -> str:
         device: by default the current device.
         abbreviated: leave out the rows of the large and the small pool.
     """
-    _C._init()
+    lazy_init()
     index = _index(device)
     stats = memory_stats(index)
 
@@ -201,7 +202,7 @@ def arena(device: Device = None) -> NDArray[Any]:
     These are the bytes the device computes on. Nothing is synchronised: call torch.accel.synchronize before reading what a
     launch writes, and write only what no launch uses. Initialises accel.
     """
-    _C._init()
+    lazy_init()
     address, size = _C._arena(_index(device))
     return array_over(address, (size,), "|u1", None, writable=True, owner=None)
 

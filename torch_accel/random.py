@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import torch
 
+from ._lazy import generator, set_generator
 from ._native import _C
 from ._utils import Device, _get_device_index
 
@@ -22,43 +22,13 @@ __all__ = [
     "set_rng_state_all",
 ]
 
-_Action = Callable[[torch.Generator], object]
-
-# Seeding must not initialise the chip (torch.manual_seed seeds every device). Each action sets the whole state of a
-# generator, so the last one per device is all there is to remember until _apply_pending.
-_lock = threading.Lock()
-_pending: dict[int, _Action] = {}
-_ready = False
-
-
-def _apply_pending() -> None:
-    """Called once the chip is initialised."""
-    global _ready
-    with _lock:
-        for index, action in _pending.items():
-            action(_C._default_generator(index))
-        _pending.clear()
-        _ready = True
-
-
-def _generator(index: int) -> torch.Generator:
-    _C._init()
-    if not _ready:
-        _apply_pending()
-    return _C._default_generator(index)
-
-
-def _do_or_remember(index: int, action: _Action) -> None:
-    with _lock:
-        if not _ready:
-            _pending[index] = action
-            return
-    action(_generator(index))
-
 
 def get_rng_state(device: Device = "accel") -> torch.Tensor:
-    """The state of a device's generator: 16 bytes, seed and offset, in a CPU ByteTensor. Initialises accel."""
-    return _generator(_get_device_index(device, optional=True)).get_state()
+    """The state of a device's generator, a CPU ByteTensor: 16 bytes, seed and offset (the CPU generator's with ACCEL_RNG=cpu).
+
+    Initialises accel.
+    """
+    return generator(_get_device_index(device, optional=True)).get_state()
 
 
 def get_rng_state_all() -> list[torch.Tensor]:
@@ -69,7 +39,7 @@ def get_rng_state_all() -> list[torch.Tensor]:
 def set_rng_state(new_state: torch.Tensor, device: Device = "accel") -> None:
     """Sets the state of a device's generator to one of :func:`get_rng_state`."""
     state = new_state.clone(memory_format=torch.contiguous_format)
-    _do_or_remember(_get_device_index(device, optional=True), lambda generator: generator.set_state(state))
+    set_generator(_get_device_index(device, optional=True), lambda g: g.set_state(state))
 
 
 def set_rng_state_all(new_states: Iterable[torch.Tensor]) -> None:
@@ -82,20 +52,20 @@ def manual_seed(seed: int) -> None:
     """Seeds the generator of the current device. Ignored without a device."""
     seed = int(seed)
     if _C._device_count() > 0:
-        _do_or_remember(_C._current_device(), lambda generator: generator.manual_seed(seed))
+        set_generator(_C._current_device(), lambda g: g.manual_seed(seed))
 
 
 def manual_seed_all(seed: int) -> None:
     """Seeds the generators of all devices. Ignored without a device."""
     seed = int(seed)
     for index in range(_C._device_count()):
-        _do_or_remember(index, lambda generator: generator.manual_seed(seed))
+        set_generator(index, lambda g: g.manual_seed(seed))
 
 
 def seed() -> None:
     """Seeds the generator of the current device with a random number. Ignored without a device."""
     if _C._device_count() > 0:
-        _do_or_remember(_C._current_device(), lambda generator: generator.seed())
+        set_generator(_C._current_device(), lambda g: g.seed())
 
 
 def seed_all() -> None:
@@ -105,4 +75,4 @@ def seed_all() -> None:
 
 def initial_seed() -> int:
     """The seed of the current device's generator. Initialises accel."""
-    return _generator(_C._current_device()).initial_seed()
+    return generator(_C._current_device()).initial_seed()

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from ._lazy import lazy_init
 from ._native import _C
 from ._utils import Device, _get_device_index
 
@@ -30,6 +31,7 @@ class Stream(torch.Stream):
     """
 
     def __new__(cls, device: Device = None, priority: int = 0, **kwargs: Any) -> Stream:
+        lazy_init()
         if "stream_id" in kwargs:
             return super().__new__(cls, priority=priority, **kwargs)
         index = _get_device_index(device, optional=True)
@@ -86,6 +88,7 @@ class Event(torch.Event):
     def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> Event:
         if interprocess:
             raise NotImplementedError("torch.accel.Event: accel has no interprocess events; pass interprocess=False")
+        lazy_init()
         return super().__new__(cls, torch.device("accel"), enable_timing=enable_timing, blocking=blocking)
 
     def record(self, stream: torch.Stream | None = None) -> None:
@@ -103,7 +106,7 @@ class Event(torch.Event):
     def elapsed_time(self, other: torch.Event) -> float:
         """Milliseconds of the stream's time from this event to ``other``, both complete and made with enable_timing."""
         _expect(other, torch.Event, "other")
-        return super().elapsed_time(other)
+        return _C._elapsed_time(self, other)  # torch's takes no subclass of torch.Event
 
     def __repr__(self) -> str:
         return f"<torch.accel.Event {self.event_id:#x}>" if self.event_id else "<torch.accel.Event uninitialized>"
@@ -116,11 +119,13 @@ def _make(ids: tuple[int, int, int]) -> Stream:
 
 def current_stream(device: Device = None) -> Stream:
     """The stream on which this thread's work for ``device`` (by default the current one) is enqueued."""
+    lazy_init()
     return _make(_C._current_stream(_get_device_index(device, optional=True)))
 
 
 def default_stream(device: Device = None) -> Stream:
     """The stream that is current until :func:`set_stream` is called."""
+    lazy_init()
     return _make(_C._default_stream(_get_device_index(device, optional=True)))
 
 
@@ -128,6 +133,7 @@ def set_stream(stream: torch.Stream | None) -> None:
     """Makes ``stream`` current on its device and its device the current one; None changes nothing."""
     if stream is not None:
         _expect(stream, torch.Stream, "stream")
+        lazy_init()
         _C._set_stream(stream)
 
 

@@ -4,6 +4,7 @@
 #include <torch/library.h>
 
 #include <string_view>
+#include <vector>
 
 #include "fallback.h"
 
@@ -28,12 +29,37 @@ bool wants_fallback(const c10::OperatorHandle& op) {
       (op.hasKernelForDispatchKey(DispatchKey::CPU) || text.substr(6, 9) == "_foreach_");
 }
 
+// Layouts and kinds that have no kernels here: the error names the remedy.
+void unsupported(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack*) {
+  const char* kind = keys.has(DispatchKey::SparsePrivateUse1) ? "sparse"
+      : keys.has(DispatchKey::SparseCsrPrivateUse1)           ? "sparse compressed"
+      : keys.has(DispatchKey::QuantizedPrivateUse1)           ? "quantized"
+                                                              : "nested";
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      false,
+      "accel: ",
+      op.operator_name(),
+      " has no kernel for ",
+      kind,
+      " tensors on accel yet; move them with .cpu(), or use dense ones");
+}
+
 } // namespace
 
 void register_fallback() {
   static torch::Library backend(
       torch::Library::IMPL, "_", DispatchKey::PrivateUse1, __FILE__, __LINE__);
   backend.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+
+  static std::vector<torch::Library> others;
+  for (const auto key :
+       {DispatchKey::SparsePrivateUse1,
+        DispatchKey::SparseCsrPrivateUse1,
+        DispatchKey::QuantizedPrivateUse1,
+        DispatchKey::NestedTensorPrivateUse1}) {
+    others.emplace_back(torch::Library::IMPL, "_", key, __FILE__, __LINE__);
+    others.back().fallback(torch::CppFunction::makeFromBoxedFunction<&unsupported>());
+  }
 
   static torch::Library aten(
       torch::Library::IMPL, "aten", DispatchKey::PrivateUse1, __FILE__, __LINE__);

@@ -107,7 +107,7 @@ accelError_t host_wait(accelStream_t stream, uint64_t ticket, const char* caller
 using namespace accel::driver;
 
 extern "C" accelError_t accelSetWaitHooks(const accelWaitHooks* hooks) {
-  return entry([&] {
+  return frame([&] {
     if (hooks == nullptr) {
       g_hooks.store(nullptr);
       return accelSuccess;
@@ -124,7 +124,7 @@ extern "C" accelError_t accelSetWaitHooks(const accelWaitHooks* hooks) {
 extern "C" void accelForEachWait(
     void (*visit)(const char* caller, uint64_t count, void* user),
     void* user) {
-  (void)entry([&] {
+  (void)frame([&] {
     WaitCounts& waits = wait_counts();
     std::unique_lock<std::mutex> lock(waits.mutex);
     const std::map<std::string, uint64_t> counts = waits.counts;

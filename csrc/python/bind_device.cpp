@@ -1,4 +1,6 @@
 // Devices and streams.
+#include <torch/csrc/Event.h>
+
 #include <tuple>
 
 #include "../driver/accel.h"
@@ -39,6 +41,17 @@ std::string to_string(const accelDeviceProp& prop) {
       ", sram_per_core=",
       prop.sram_per_core >> 10,
       "KB)");
+}
+
+c10::Event& unwrap_event(py::handle object) {
+  if (!THPEvent_Check(object.ptr())) {
+    throw py::type_error("torch.accel: expected a torch.Event");
+  }
+  return reinterpret_cast<THPEvent*>(object.ptr())->event;
+}
+
+double elapsed_time(py::handle start, py::handle end) {
+  return unwrap_event(start).elapsedTime(unwrap_event(end));
 }
 
 void set_current_stream(c10::Stream stream) {
@@ -90,6 +103,7 @@ void bind_device(py::module_& m) {
   def(m, "_synchronize_current_stream", [](int64_t index, const std::string& caller) {
     synchronize_stream(current_stream(to_index(index)), caller.c_str());
   });
+  m.def("_elapsed_time", torch::wrap_pybind_function(&elapsed_time));
   def(m, "_sleep", [](uint64_t nanoseconds) {
     check(accelStreamSleep(native(current_stream()), nanoseconds));
   });

@@ -35,8 +35,9 @@ bool is_finalizing() {
 }
 
 void acquire_gil(void* token) {
-  // A finalising interpreter gives the GIL to its main thread only. Python would end any other thread
-  // by unwinding, through C++ that forbids it: such a thread stays here until the process ends.
+  // A finalising interpreter gives the GIL to its main thread only. Python would end any other
+  // thread by unwinding, through C++ that forbids it: such a thread stays here until the process
+  // ends.
   while (is_finalizing() && gettid() != getpid()) {
     pause();
   }
@@ -47,12 +48,18 @@ void acquire_gil(void* token) {
 
 void init() {
   lazy_init();
+  TORCH_CHECK(
+      device_count() > 0,
+      "accel: there is no accel device; ACCEL_DEVICES=0 hides the accel devices, unset it to have "
+      "one");
   // torch then asks for initialisation again in a forked child, which raises there.
   torch::utils::register_fork_handler_for_device_init(kDeviceType);
 }
 
 void bind_process(py::module_& m) {
   def(m, "_init", &init);
+  // torch then stops asking for initialisation: torch.accelerator does nothing before it.
+  def(m, "_mark_initialized", [] { torch::utils::set_requires_device_init(kDeviceType, false); });
   def(m, "_is_initialized", &is_initialized);
   def(m, "_is_in_bad_fork", [] { return in_bad_fork(); });
   def(m, "_install_fault_handler", [] { check(accelFaultHandlerInstall()); });

@@ -27,9 +27,12 @@ def test_report_with_python_stack(script, order):
     result = script(order + ACCESS, check=False)
     assert result.returncode == -signal.SIGSEGV
     report, _, stack = result.stderr.partition("Fatal Python error: Segmentation fault")
-    assert_expected_inline(normalised(report), """\
+    assert_expected_inline(
+        normalised(report),
+        """\
 torch_accel: host access to accel:0 memory at 0xADDRESS (byte 8 of a live 1536-byte block at 0xADDRESS, allocated on stream 0). Device memory cannot be touched by the host: copy it with tensor.cpu(), or view it with torch.accel.memory.numpy(tensor).
-""")
+""",
+    )
     assert 'File "<string>", line' in stack and " in touch" in stack
 
 

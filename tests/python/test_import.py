@@ -269,6 +269,6 @@ def test_exit_with_everything_alive(script):
         p = torch.ones(10).pin_memory()
         hold = torch.accel.testing.hold_stream()
         hold.__enter__()
-        z = x + 1
+        z = torch.zeros(4, device="accel")
     """)
     assert (result.stdout, result.stderr) == ("", "")

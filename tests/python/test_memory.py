@@ -73,12 +73,15 @@ def test_summary(script):
         assert "from large pool" not in short and len(short) < len(torch.accel.memory_summary())
     """)
     assert {len(line) for line in result.stdout.splitlines()} == {77}
-    assert_expected_inline(re.sub(r"\n.*Tot Freed.*(?s:.*)", "", result.stdout), """\
+    assert_expected_inline(
+        re.sub(r"\n.*Tot Freed.*(?s:.*)", "", result.stdout),
+        """\
 |===========================================================================|
 |                  PyTorch accel memory summary, device ID 0                |
 |---------------------------------------------------------------------------|
 |            accel OOMs: 0           |        accelMalloc retries: 0        |
-|===========================================================================|""")
+|===========================================================================|""",
+    )
 
 
 def test_out_of_memory(script):
@@ -204,13 +207,16 @@ def test_numpy_errors():
         with pytest.raises((TypeError, RuntimeError)) as error:
             torch.accel.memory.numpy(tensor)
         texts.append(f"{error.type.__name__}: {error.value}")
-    assert_expected_inline("\n".join(texts), """\
+    assert_expected_inline(
+        "\n".join(texts),
+        """\
 TypeError: Expected a strided accel tensor, but got a torch.strided tensor on cpu; move it with .to('accel') or .to_dense()
 TypeError: Expected a strided accel tensor, but got a torch.strided tensor on meta; move it with .to('accel') or .to_dense()
 TypeError: NumPy has no type for torch.bfloat16, the dtype of this accel tensor; view its bytes with .view(torch.int16)
 TypeError: NumPy has no type for torch.float8_e4m3fn, the dtype of this accel tensor; view its bytes with .view(torch.uint8)
 RuntimeError: NumPy cannot show the bytes of an accel tensor whose conj bit is set; use .resolve_conj()
-RuntimeError: NumPy cannot show the bytes of an accel tensor whose neg bit is set; use .resolve_neg()""")
+RuntimeError: NumPy cannot show the bytes of an accel tensor whose neg bit is set; use .resolve_neg()""",
+    )
 
 
 def test_numpy_remedies():

@@ -215,7 +215,9 @@ def test_bad_arguments():
         texts.append(f"{error.type.__name__}: {str(error.value).splitlines()[0]}")
     assert not any("INTERNAL ASSERT" in text for text in texts)
     assert torch.ones(2, device="accel").tolist() == [1, 1]
-    assert_expected_inline("\n".join(texts), """\
+    assert_expected_inline(
+        "\n".join(texts),
+        """\
 TypeError: torch.accel: event must be a torch.Event, but got <torch.accel.Stream device=accel:0 accel_stream=0x557516a88e00>
 TypeError: torch.accel: stream must be a torch.Stream, but got <torch.accel.Event uninitialized>
 TypeError: torch.accel: event must be a torch.Event, but got 3
@@ -226,7 +228,8 @@ TypeError: torch.accel: stream must be a torch.Stream, but got 0
 NotImplementedError: torch.accel.Event: accel has no interprocess events; pass interprocess=False
 ValueError: Expected an accel device, but got: cpu
 RuntimeError: accel: there is no stream with id 999 on accel:0; take one from torch.Stream(device=...) or torch.accel.Stream()
-TypeError: _sleep(): incompatible function arguments. The following argument types are supported:""")
+TypeError: _sleep(): incompatible function arguments. The following argument types are supported:""",
+    )
 
 
 def test_an_operators_error_leaves_the_stream_usable():

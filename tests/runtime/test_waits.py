@@ -62,7 +62,9 @@ def advance_during(statement):
 
 def test_other_threads_advance(script):
     # One process for all: the last name printed before a hang is the culprit.
-    calls = "\n".join(f"advance_during({statement!r}); print({name!r}, flush=True)" for name, statement in WAITERS.items())
+    calls = "\n".join(
+        f"advance_during({statement!r}); print({name!r}, flush=True)" for name, statement in WAITERS.items()
+    )
     done = script(SCRIPT + calls, check=False)
     assert done.stdout.splitlines() == list(WAITERS), done.stderr
 

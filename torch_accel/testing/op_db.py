@@ -69,7 +69,9 @@ def _move(value: Any, device: str) -> Any:
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format).reshape(-1).view(torch.uint8)
+    return (
+        tensor.resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format).reshape(-1).view(torch.uint8)
+    )
 
 
 def _compare(actual: Any, expected: Any) -> bool:
@@ -131,7 +133,7 @@ def check_operator(op: Any, dtype: torch.dtype, samples: int, device: str = "acc
 
     def fail(index: int, error: BaseException) -> None:
         lines = [line for line in str(error).splitlines() if line.strip()]
-        failures.append(Failure(name, str(dtype), index, f"{type(error).__name__}: {lines[0] if lines else ''}"))
+        failures.append(Failure(name, str(dtype), index, f"{type(error).__name__}: {lines[0][:200] if lines else ''}"))
 
     try:
         inputs = []
