@@ -225,6 +225,8 @@ def synchronize(device: Device = None) -> None:
 
 def _sleep(cycles: int) -> None:
     """Holds the current stream for that many cycles of a nanosecond; the host does not wait."""
+    if cycles < 0:
+        raise ValueError(f"torch.accel._sleep expects a number of cycles of at least 0, but got {cycles}")
     lazy_init()
     _C._sleep(cycles)
 

@@ -16,7 +16,6 @@ __all__ = [
     "TORCH_MINOR",
     "CustomOpDef",
     "accelerator_device_stats",
-    "allocator_initialized",
     "backend_name",
     "check_torch_version",
     "parse_schema",
@@ -47,11 +46,6 @@ def register_device_module(module: ModuleType) -> None:
 def accelerator_device_stats(index: int) -> dict[str, Any]:
     """The nested dict behind torch.accelerator.memory_stats."""
     return dict(torch._C._accelerator_getDeviceStats(index))
-
-
-def allocator_initialized() -> bool:
-    """True once the accelerator's allocator may be asked for statistics."""
-    return bool(torch._C._accelerator_isAllocatorInitialized())
 
 
 def parse_schema(text: str) -> torch._C.FunctionSchema:

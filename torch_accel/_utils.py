@@ -96,11 +96,10 @@ def array_of(tensor: torch.Tensor, *, writable: bool) -> NDArray[Any]:
         TypeError: the tensor is not a strided accel tensor, or NumPy has no type for its dtype.
         RuntimeError: its conjugate or negative bit is set, so that its bytes are not its values.
     """
-    if tensor.device.type != "accel" or tensor.layout != torch.strided:
-        raise TypeError(
-            f"Expected a strided accel tensor, but got a {tensor.layout} tensor on {tensor.device}; "
-            f"move it with .to('accel') or .to_dense()"
-        )
+    if tensor.device.type != "accel":
+        raise TypeError(f"Expected an accel tensor, but got one on {tensor.device}; move it with .to('accel')")
+    if tensor.layout != torch.strided:
+        raise TypeError(f"Expected a strided accel tensor, but got a {tensor.layout} one; convert it with .to_dense()")
     typestr = _TYPESTR.get(tensor.dtype)
     if typestr is None:
         integer = {1: "torch.uint8", 2: "torch.int16"}.get(tensor.element_size(), "torch.int32")

@@ -55,23 +55,24 @@ def memory_stats(device: Device = None) -> OrderedDict[str, Any]:
 
     Empty before accel is initialised.
     """
-    return torch.accelerator.memory_stats(_index(device))
+    return torch.accelerator.memory_stats(_index(device)) if _C._is_initialized() else OrderedDict()
 
 
 def memory_stats_as_nested_dict(device: Device = None) -> dict[str, Any]:
     """:func:`memory_stats` as nested dictionaries."""
-    index = _index(device)
-    return _compat.accelerator_device_stats(index) if _compat.allocator_initialized() else {}
+    return _compat.accelerator_device_stats(_index(device)) if _C._is_initialized() else {}
 
 
 def reset_accumulated_memory_stats(device: Device = None) -> None:
     """Sets the historical totals (``allocated``, ``freed``, ``num_ooms``, ...) of a device to zero."""
-    torch.accelerator.reset_accumulated_memory_stats(_index(device))
+    if _C._is_initialized():
+        torch.accelerator.reset_accumulated_memory_stats(_index(device))
 
 
 def reset_peak_memory_stats(device: Device = None) -> None:
     """Sets the peaks of a device to the present values."""
-    torch.accelerator.reset_peak_memory_stats(_index(device))
+    if _C._is_initialized():
+        torch.accelerator.reset_peak_memory_stats(_index(device))
 
 
 def memory_allocated(device: Device = None) -> int:
@@ -123,12 +124,14 @@ def host_memory_stats() -> OrderedDict[str, Any]:
 
 def reset_accumulated_host_memory_stats() -> None:
     """Sets the historical totals of pinned host memory to zero."""
-    _C._reset_accumulated_host_memory_stats()
+    if _C._is_initialized():
+        _C._reset_accumulated_host_memory_stats()
 
 
 def reset_peak_host_memory_stats() -> None:
     """Sets the peaks of pinned host memory to the present values."""
-    _C._reset_peak_host_memory_stats()
+    if _C._is_initialized():
+        _C._reset_peak_host_memory_stats()
 
 
 def _format_size(value: int, scale: int) -> str:

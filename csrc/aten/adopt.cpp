@@ -33,6 +33,9 @@ c10::DataPtr Adoption::take_memory(c10::StorageImpl& cpu) {
 
 void Adoption::sync_inputs() {
   for (const auto& [original, alias] : aliases.entries()) {
+    if (original._is_zerotensor()) {
+      continue; // immutable
+    }
     auto* const cpu = alias.storage().unsafeGetStorageImpl();
     auto* const storage = original.storage().unsafeGetStorageImpl();
     auto* const host = cpu->mutable_data();

@@ -1,5 +1,6 @@
 #include "alias.h"
 
+#include <ATen/ops/_efficientzerotensor.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/ScalarType.h>
 
@@ -41,11 +42,26 @@ at::Tensor tensor_on(c10::Storage storage, c10::DispatchKey backend, const Geome
   return tensor;
 }
 
+namespace {
+
+at::Tensor zero_tensor_like(const at::Tensor& tensor) {
+  auto zero = at::_efficientzerotensor(tensor.sizes(), tensor.options().device(c10::DeviceType::CPU));
+  zero.unsafeGetTensorImpl()->set_sizes_and_strides(
+      tensor.sizes(), tensor.strides(), tensor.storage_offset());
+  return zero;
+}
+
+} // namespace
+
 at::Tensor Aliases::alias(const at::Tensor& tensor) {
   for (const auto& entry : entries_) {
     if (entry.original.is_same(tensor)) {
       return entry.alias;
     }
+  }
+  if (C10_UNLIKELY(tensor._is_zerotensor())) { // no memory stands behind it
+    entries_.push_back({tensor, zero_tensor_like(tensor)});
+    return entries_.back().alias;
   }
   const auto& storage = tensor.storage();
   const c10::Storage* over = nullptr;

@@ -43,6 +43,21 @@ bool is_pinned(const at::Tensor& tensor) {
   return is_pinned_ptr(tensor.storage().data());
 }
 
+// With the errors that the CPU's copy_ raises.
+at::Tensor broadcast_to(const at::Tensor& src, at::IntArrayRef sizes) {
+  if (src.sizes() == sizes) {
+    return src;
+  }
+  const auto shape = at::infer_size(sizes, src.sizes());
+  TORCH_CHECK(
+      shape == sizes,
+      "output with shape ",
+      sizes,
+      " doesn't match the broadcast shape ",
+      c10::IntArrayRef(shape));
+  return src.expand(sizes);
+}
+
 void copy_between_devices(const at::Tensor& self, const at::Tensor& src) {
   // As torch.cuda: the copy runs on the source's stream once the destination's stream has come
   // here, and the destination's stream goes on after it.
@@ -127,6 +142,13 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool non_blocking) {
   TORCH_CHECK(self.defined(), "self is undefined");
   TORCH_CHECK(src.defined(), "src is undefined");
+  TORCH_CHECK(
+      !self._is_zerotensor(),
+      "ZeroTensors are immutable. Please materialize the tensor using `.clone()`, if you want a "
+      "mutable zero tensor.");
+  if (src._is_zerotensor()) {
+    return self.zero_();
+  }
   if (self.is_same(src)) {
     return self;
   }
@@ -137,7 +159,7 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool non_blocking) {
       " and ",
       self.layout(),
       " are not supported yet; call .to_dense() first");
-  const auto source = src.sizes() == self.sizes() ? src : src.expand(self.sizes());
+  const auto source = broadcast_to(src, self.sizes());
   if (self.numel() == 0) {
     return self;
   }

@@ -1,6 +1,7 @@
 // The zero-copy fallback: an operator without a kernel of ours runs its CPU kernel on the stream's
 // own worker, over aliases of the device's bytes, with the CPU allocator redirected to device
-// memory, while the caller waits. Results are adopted, aliasing is kept, nothing is copied.
+// memory, while the caller waits. Results are adopted, aliasing is kept, nothing is copied. A CPU
+// kernel written in Python runs on the caller's thread, once the stream is empty.
 #pragma once
 
 #include <ATen/core/boxing/KernelFunction.h>

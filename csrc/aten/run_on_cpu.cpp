@@ -1,11 +1,12 @@
 #include "run_on_cpu.h"
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty_strided.h>
 #include <c10/util/Exception.h>
 
-#include <array>
+#include <mutex>
 #include <optional>
+#include <string_view>
+#include <unordered_map>
 
 #include "../runtime/allocator.h"
 #include "../runtime/generator.h"
@@ -127,6 +128,22 @@ std::optional<GeneratorArgument> generator_argument(
   return std::nullopt;
 }
 
+// A kernel written in Python needs the GIL and may look at its thread: it runs on the caller's. Told
+// by where the kernel was registered, once per operator: each such question costs torch memory.
+bool has_python_kernel(const c10::OperatorHandle& op) {
+  static std::mutex mutex;
+  static auto* const known = new std::unordered_map<c10::OperatorName, bool>(); // leaked: see exit
+  std::lock_guard<std::mutex> lock(mutex);
+  const auto [entry, inserted] = known->try_emplace(op.operator_name(), false);
+  if (inserted) {
+    const auto kernel = op.getComputedKernelForDispatchKey(c10::DispatchKey::CPU);
+    const std::string_view debug = kernel.debug(); // registered at FILE:LINE
+    const auto file = debug.substr(0, debug.rfind(':'));
+    entry->second = file.ends_with(".py") || file.ends_with('>'); // <stdin>, <string>
+  }
+  return entry->second;
+}
+
 void attempt(
     const c10::OperatorHandle& op,
     const char* name,
@@ -134,24 +151,26 @@ void attempt(
     c10::ArrayRef<c10::IValue> arguments,
     Adoption& adoption,
     torch::jit::Stack& results) {
-  launch_and_wait(
-      name,
-      stream,
-      {},
-      [&](at::TensorList) {
-        const RedirectAllocations redirect(stream);
-        for (const auto& argument : arguments) {
-          results.push_back(to_cpu_argument(argument, adoption.aliases));
-        }
-        try {
-          op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &results);
-        } catch (...) {
-          results.clear();
-          throw;
-        }
-        adoption.workspace = redirect.outstanding();
-      },
-      "fallback");
+  const auto kernel = [&](at::TensorList) {
+    const RedirectAllocations redirect(stream);
+    for (const auto& argument : arguments) {
+      results.push_back(to_cpu_argument(argument, adoption.aliases));
+    }
+    try {
+      op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &results);
+    } catch (...) {
+      results.clear();
+      throw;
+    }
+    adoption.workspace = redirect.outstanding();
+  };
+  if (has_python_kernel(op)) {
+    const ExecuteNow now;
+    synchronize_stream(stream, "fallback");
+    kernel({});
+  } else {
+    launch_and_wait(name, stream, {}, kernel, "fallback");
+  }
 }
 
 } // namespace
@@ -186,7 +205,7 @@ void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     }
     adoption = Adoption(device);
     if (generator) {
-      generator->cpu.graphsafe_set_state(*saved);
+      generator->cpu.set_state(saved->get_state());
     }
     attempt(op, schema.name().c_str(), stream, arguments, adoption, results);
   }

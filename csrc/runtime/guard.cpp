@@ -7,6 +7,7 @@
 #include "device.h"
 #include "error.h"
 #include "stream.h"
+#include "warning.h"
 
 namespace accel {
 
@@ -109,7 +110,9 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
   }
   void synchronizeEvent(void* event) const override {
     if (event != nullptr) {
-      check(accelEventSynchronize(as_event(event), "Event.synchronize"));
+      const auto code = accelEventSynchronize(as_event(event), "Event.synchronize");
+      emit_collected_warnings();
+      check(code);
     }
   }
   void destroyEvent(void* event, const c10::DeviceIndex /*index*/) const noexcept override {

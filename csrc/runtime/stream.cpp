@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "error.h"
+#include "warning.h"
 
 namespace accel {
 
@@ -115,13 +116,17 @@ bool query_stream(c10::Stream stream) {
 }
 
 void synchronize_stream(c10::Stream stream, const char* caller) {
-  check(accelStreamSynchronize(native(stream), caller));
+  const auto code = accelStreamSynchronize(native(stream), caller);
+  emit_collected_warnings();
+  check(code);
 }
 
 void synchronize_device(c10::DeviceIndex index, const char* caller) {
   const auto device = checked_index(index);
   lazy_init();
-  check(accelDeviceSynchronize(device, caller));
+  const auto code = accelDeviceSynchronize(device, caller);
+  emit_collected_warnings();
+  check(code);
 }
 
 Ticket last_ticket(accelStream_t stream) {

@@ -36,15 +36,15 @@ def _run(command: Sequence[object]) -> None:
         raise RuntimeError(f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
 
 
-def _cached(name: str, inputs: Sequence[Path], salt: object, make: Callable[[Path], None]) -> Path:
-    """The path ``name`` in a folder named by a hash of the inputs; ``make(path)`` makes it once."""
+def _cached(cache: Path, name: str, inputs: Sequence[Path], salt: object, make: Callable[[Path], None]) -> Path:
+    """``cache / hash of the inputs / name``, which ``make(path)`` makes once."""
     digest = hashlib.sha256(repr((compiler(), COMMON, salt)).encode())
     for path in inputs:
         digest.update(path.name.encode() + path.read_bytes())
-    result = CACHE / digest.hexdigest()[:16] / name
+    result = cache / digest.hexdigest()[:16] / name
     if not result.exists():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache) as folder:
             made = Path(folder) / name
             make(made)
             result.parent.mkdir(exist_ok=True)
@@ -52,6 +52,11 @@ def _cached(name: str, inputs: Sequence[Path], salt: object, make: Callable[[Pat
             with contextlib.suppress(OSError):
                 os.rename(made, result)
     return result
+
+
+def _cache_of(driver: Path) -> Path:
+    """Builds of a planted copy go with the copy."""
+    return CACHE if driver == DRIVER else driver.parent / "build"
 
 
 def _compile(source: Path, target: Path, driver: Path, flags: Sequence[str]) -> None:
@@ -69,7 +74,7 @@ def _driver_objects(driver: Path, flags: Sequence[str]) -> list[Path]:
                 one.result()
 
     inputs = [*sources, *sorted(driver.glob("*.h"))]
-    return sorted(_cached("objects", inputs, flags, make).glob("*.o"))
+    return sorted(_cached(_cache_of(driver), "objects", inputs, flags, make).glob("*.o"))
 
 
 def _build(main: Path, name: str, driver: Path, flags: Sequence[str], own_flags: Sequence[str] = ()) -> Path:
@@ -83,7 +88,7 @@ def _build(main: Path, name: str, driver: Path, flags: Sequence[str], own_flags:
         _run([compiler(), *COMMON, *flags, *kind, *objects, own, "-o", target])
 
     inputs = [main, *objects, *sorted(driver.glob("*.h"))]
-    return _cached(name, inputs, (flags, own_flags), make)
+    return _cached(_cache_of(driver), name, inputs, (flags, own_flags), make)
 
 
 def build_module(driver: Path = DRIVER) -> Path:

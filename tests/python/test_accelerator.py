@@ -93,11 +93,11 @@ def test_streams():
 def test_torch_stream_and_event():
     stream, event = torch.Stream(device="accel"), torch.Event(device="accel", enable_timing=True)
     start = torch.Event(device="accel", enable_timing=True)
-    with stream:
+    with hold_stream(stream), stream:
         start.record()
         torch.accel._sleep(10_000_000)
         event.record()
-    assert not event.query()
+        assert not event.query() and not stream.query()
     event.synchronize()
     assert stream.query() and start.elapsed_time(event) >= 10
     assert event.device.type == "accel"
@@ -107,7 +107,7 @@ def test_torch_stream_and_event():
 def test_synchronize():
     side = torch.accel.Stream()
     with torch.accel.stream(side):
-        torch.accel._sleep(20_000_000)
+        torch.accel._sleep(300_000_000)
     assert not side.query()
     torch.accelerator.synchronize()
     assert side.query()

@@ -22,7 +22,11 @@ def test_no_devices(script):
         torch.manual_seed(0)
         torch.accel.manual_seed(0); torch.accel.manual_seed_all(0); torch.accel.seed(); torch.accel.seed_all()
         assert torch.accel.get_rng_state_all() == []
-        for use in (lambda: torch.ones(2, device="accel"), torch.accel.init, torch.accel.synchronize):
+        torch.accel.reset_peak_memory_stats(); torch.accel.reset_accumulated_memory_stats(); torch.accel.empty_cache()
+        assert torch.accel.memory_allocated() == torch.accel.max_memory_reserved() == 0
+        assert torch.accel.memory_stats() == torch.accel.memory_stats_as_nested_dict() == torch.accel.host_memory_stats()
+        for use in (lambda: torch.ones(2, device="accel"), torch.accel.init, torch.accel.synchronize,
+                    torch.accel.mem_get_info, torch.accel.current_stream, torch.accel.memory.arena):
             try:
                 use()
             except RuntimeError as error:
@@ -141,6 +145,7 @@ def test_properties():
     ],
 )
 def test_index_out_of_range(use):
+    torch.accel.init()
     for index in (torch.accel.device_count(), 100):
         with pytest.raises(RuntimeError, match=rf"accel.*{index}"):
             use(index)

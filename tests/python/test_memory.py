@@ -210,8 +210,8 @@ def test_numpy_errors():
     assert_expected_inline(
         "\n".join(texts),
         """\
-TypeError: Expected a strided accel tensor, but got a torch.strided tensor on cpu; move it with .to('accel') or .to_dense()
-TypeError: Expected a strided accel tensor, but got a torch.strided tensor on meta; move it with .to('accel') or .to_dense()
+TypeError: Expected an accel tensor, but got one on cpu; move it with .to('accel')
+TypeError: Expected an accel tensor, but got one on meta; move it with .to('accel')
 TypeError: NumPy has no type for torch.bfloat16, the dtype of this accel tensor; view its bytes with .view(torch.int16)
 TypeError: NumPy has no type for torch.float8_e4m3fn, the dtype of this accel tensor; view its bytes with .view(torch.uint8)
 RuntimeError: NumPy cannot show the bytes of an accel tensor whose conj bit is set; use .resolve_conj()

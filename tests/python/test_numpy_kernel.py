@@ -1,10 +1,12 @@
 """Operators defined by a NumPy function."""
 
+import threading
+
 import numpy as np
 import pytest
 import torch
 from expecttest import assert_expected_inline
-from torch.accel.testing import hold_stream
+from torch.accel.testing import hold_stream, plant
 
 import torch_accel
 
@@ -86,17 +88,33 @@ def test_other_streams_do_not_hold_it():
         assert axpy(x, x).tolist() == [2] * 4
 
 
+@torch_accel.numpy_kernel("accel_test::plus_one_late(Tensor x) -> Tensor")
+def plus_one_late(x):
+    """Meanwhile, another thread fills and frees a tensor of the result's size; the fill is still to come at the return."""
+
+    def fill_and_free():
+        torch.accel._sleep(100_000_000)
+        torch.full((1000,), 7.0, device="accel")
+
+    thread = threading.Thread(target=fill_and_free)
+    thread.start()
+    thread.join()
+    return x + 1
+
+
 def test_result_is_not_memory_that_queued_work_uses():
-    side = torch.accel.Stream()
-    for _ in range(20):
-        with torch.accel.stream(side):
-            torch.accel._sleep(1_000_000)
-            x = torch.ones(1000, device="accel")
-            y = x + 1
-            del x  # the block is free for launches of this stream, which are behind the addition
-            z = axpy(y, y)
-        assert z.tolist() == [4.0] * 1000
-        assert y.tolist() == [2.0] * 1000
+    x = torch.ones(1000, device="accel")
+    result = plus_one_late(x)
+    torch.accel.synchronize()
+    assert result.tolist() == [2.0] * 1000
+
+
+def test_that_test_sees_a_missing_ticket_rule():
+    x = torch.ones(1000, device="accel")
+    with plant("ticket_rule"):
+        result = plus_one_late(x)
+    torch.accel.synchronize()
+    assert result.tolist() == [7.0] * 1000
 
 
 def test_mutable_argument():
@@ -201,6 +219,12 @@ def test_bad_uses():
         with pytest.raises((TypeError, ValueError, RuntimeError)) as error:
             use()
         texts.append(f"{error.type.__name__}: {error.value}")
-    assert_expected_inline("\n".join(texts), """""")
+    assert_expected_inline(
+        "\n".join(texts),
+        """\
+ValueError: accel: the schema of a NumPy kernel needs a namespace, as in 'demo::axpy', got 'axpy(Tensor x) -> Tensor'
+TypeError: NumPy has no type for torch.bfloat16, the dtype of this accel tensor; view its bytes with .view(torch.int16)
+TypeError: accel: a NumPy kernel returned an array of dtype <U1, for which torch has none; convert it with .astype()""",
+    )
     with pytest.raises(RuntimeError):
         torch_accel.numpy_kernel("accel_test::f(Tenser x) -> Tensor")

@@ -1,6 +1,7 @@
 """Streams and events: order, waiting, timing, representation, bad arguments."""
 
 import contextlib
+import re
 import threading
 import time
 
@@ -134,7 +135,7 @@ def test_elapsed_time():
     torch.accel._sleep(20_000_000)
     end.record()
     end.synchronize()
-    assert 20 <= start.elapsed_time(end) < 2000
+    assert start.elapsed_time(end) >= 20
     with pytest.raises((RuntimeError, ValueError), match="timing"):
         torch.accel.Event().elapsed_time(end)
 
@@ -142,10 +143,10 @@ def test_elapsed_time():
 def test_sleep_holds_the_stream_not_the_host():
     torch.accel.synchronize()
     start = time.perf_counter()
-    torch.accel._sleep(100_000_000)
-    assert time.perf_counter() - start < 0.09
+    torch.accel._sleep(300_000_000)
+    assert not torch.accel.current_stream().query()
     torch.accel.synchronize()
-    assert time.perf_counter() - start >= 0.1
+    assert time.perf_counter() - start >= 0.3
 
 
 @pytest.mark.parametrize(
@@ -184,7 +185,7 @@ def test_other_threads_run_during_a_wait(wait):
 
 def test_wait_report():
     before = wait_report().get("torch.accel.synchronize", 0)
-    torch.accel._sleep(20_000_000)
+    torch.accel._sleep(300_000_000)
     torch.accel.synchronize()
     torch.accel.synchronize()  # nothing to wait for
     assert wait_report()["torch.accel.synchronize"] == before + 1
@@ -212,23 +213,22 @@ def test_bad_arguments():
     for use in bad_arguments():
         with pytest.raises((TypeError, ValueError, RuntimeError, NotImplementedError)) as error:
             use()
-        texts.append(f"{error.type.__name__}: {str(error.value).splitlines()[0]}")
-    assert not any("INTERNAL ASSERT" in text for text in texts)
+        texts.append(f"{error.type.__name__}: {error.value}")
     assert torch.ones(2, device="accel").tolist() == [1, 1]
     assert_expected_inline(
-        "\n".join(texts),
+        re.sub(r"0x[0-9a-f]+", "0xADDRESS", "\n".join(texts)),
         """\
-TypeError: torch.accel: event must be a torch.Event, but got <torch.accel.Stream device=accel:0 accel_stream=0x557516a88e00>
+TypeError: torch.accel: event must be a torch.Event, but got <torch.accel.Stream device=accel:0 accel_stream=0xADDRESS>
 TypeError: torch.accel: stream must be a torch.Stream, but got <torch.accel.Event uninitialized>
 TypeError: torch.accel: event must be a torch.Event, but got 3
 TypeError: torch.accel: stream must be a torch.Stream, but got 'accel'
 TypeError: torch.accel: stream must be a torch.Stream, but got <torch.accel.Event uninitialized>
-TypeError: torch.accel: other must be a torch.Event, but got <torch.accel.Stream device=accel:0 accel_stream=0x557516a88e00>
+TypeError: torch.accel: other must be a torch.Event, but got <torch.accel.Stream device=accel:0 accel_stream=0xADDRESS>
 TypeError: torch.accel: stream must be a torch.Stream, but got 0
 NotImplementedError: torch.accel.Event: accel has no interprocess events; pass interprocess=False
 ValueError: Expected an accel device, but got: cpu
 RuntimeError: accel: there is no stream with id 999 on accel:0; take one from torch.Stream(device=...) or torch.accel.Stream()
-TypeError: _sleep(): incompatible function arguments. The following argument types are supported:""",
+ValueError: torch.accel._sleep expects a number of cycles of at least 0, but got -1""",
     )
 
 
