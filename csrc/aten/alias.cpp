@@ -45,7 +45,8 @@ at::Tensor tensor_on(c10::Storage storage, c10::DispatchKey backend, const Geome
 namespace {
 
 at::Tensor zero_tensor_like(const at::Tensor& tensor) {
-  auto zero = at::_efficientzerotensor(tensor.sizes(), tensor.options().device(c10::DeviceType::CPU));
+  auto zero =
+      at::_efficientzerotensor(tensor.sizes(), tensor.options().device(c10::DeviceType::CPU));
   zero.unsafeGetTensorImpl()->set_sizes_and_strides(
       tensor.sizes(), tensor.strides(), tensor.storage_offset());
   return zero;

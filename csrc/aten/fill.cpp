@@ -1,5 +1,5 @@
-// fill_ and zero_: queued.
-#include <ATen/MemoryOverlap.h>
+// fill_ and zero_: queued. A target that overlaps itself is taken, as on the CPU: all its elements
+// become equal.
 #include <ATen/core/Tensor.h>
 #include <torch/library.h>
 
@@ -15,7 +15,6 @@ at::Tensor& fill_scalar(at::Tensor& self, const at::Scalar& value) {
   if (self.numel() == 0) {
     return self;
   }
-  at::assert_no_internal_overlap(self);
   const ScalarValue scalar(value);
   launch(
       "fill_",
@@ -37,7 +36,6 @@ at::Tensor& fill_tensor(at::Tensor& self, const at::Tensor& value) {
   if (value.device() != self.device() && !value.device().is_cpu()) {
     return fill_tensor(self, value.to(self.device()));
   }
-  at::assert_no_internal_overlap(self);
   launch(
       "fill_",
       current_stream(self.device().index()),

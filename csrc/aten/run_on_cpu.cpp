@@ -128,8 +128,9 @@ std::optional<GeneratorArgument> generator_argument(
   return std::nullopt;
 }
 
-// A kernel written in Python needs the GIL and may look at its thread: it runs on the caller's. Told
-// by where the kernel was registered, once per operator: each such question costs torch memory.
+// A kernel written in Python needs the GIL and may look at its thread: it runs on the caller's.
+// Told by where the kernel was registered, once per operator: each such question costs torch
+// memory.
 bool has_python_kernel(const c10::OperatorHandle& op) {
   static std::mutex mutex;
   static auto* const known = new std::unordered_map<c10::OperatorName, bool>(); // leaked: see exit

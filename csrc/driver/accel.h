@@ -1,9 +1,12 @@
-// accel.h: the C interface of the chip. Everything above it (csrc/runtime, csrc/aten, the Python package) reaches the chip through this header alone; the simulation
-// behind it is replaceable. Modelled on the CUDA driver API (accel* <-> cu* in docs/architecture.md).
+// accel.h: the C interface of the chip. Everything above it (csrc/runtime, csrc/aten, the Python
+// package) reaches the chip through this header alone; the simulation behind it is replaceable.
+// Modelled on the CUDA driver API (accel* <-> cu* in docs/architecture.md).
 //
-// Conventions: every function returns accelError_t unless it cannot fail; on failure accelGetLastErrorMessage() tells, for this thread, the value and the remedy.
-// Every struct begins with its own size, set by the caller, so that it can grow. Sizes are bytes, times nanoseconds unless named otherwise. All functions are
-// thread-safe. After fork() the child's calls return accelErrorForked and touch nothing. No function throws.
+// Conventions: every function returns accelError_t unless it cannot fail; on failure
+// accelGetLastErrorMessage() tells, for this thread, the value and the remedy. Every struct begins
+// with its own size, set by the caller, so that it can grow. Sizes are bytes, times nanoseconds
+// unless named otherwise. All functions are thread-safe. After fork() the child's calls return
+// accelErrorForked and touch nothing. No function throws.
 #pragma once
 
 #include <stddef.h>
@@ -28,25 +31,30 @@ typedef enum accelError_t {
   accelErrorNotSupported = 9, // this operating system or this call order cannot do it
 } accelError_t;
 
-typedef struct accelStream* accelStream_t; // an in-order queue of launches; lives until the process ends
-typedef struct accelEvent* accelEvent_t; // a point in a stream
+// An in-order queue of launches; lives until the process ends.
+typedef struct accelStream* accelStream_t;
+// A point in a stream.
+typedef struct accelEvent* accelEvent_t;
 
-// ---- Process ------------------------------------------------------------------------------------------------------------------------------------------------------
+// ---- Process
 
-// Reads the ACCEL_* variables, reserves the windows of address space, opens the devices. Idempotent; starts no thread.
+// Reads the ACCEL_* variables, reserves the windows of address space, opens the devices.
+// Idempotent; starts no thread.
 ACCEL_API accelError_t accelInit(void);
 // 1 once accelInit has succeeded in this process.
 ACCEL_API int accelIsInitialized(void);
 // 1 in a forked child of a process that had initialised the chip.
 ACCEL_API int accelInBadFork(void);
-// Aborts all devices, waits up to `deadline_ms` for the workers to end, and leaks the rest. Registered with atexit by accelInit. Later calls return accelErrorAborted.
+// Aborts all devices, waits up to `deadline_ms` for the workers to end, and leaks the rest.
+// Registered with atexit by accelInit. Later calls return accelErrorAborted.
 ACCEL_API void accelShutdown(int deadline_ms);
 // The text of the last failing call of this thread; valid until the next one. Never null.
 ACCEL_API const char* accelGetLastErrorMessage(void);
-// Installs the SIGSEGV handler that explains host accesses to device memory and chains to the handler before it; call again after somebody else installed one.
+// Installs the SIGSEGV handler that explains host accesses to device memory and chains to the
+// handler before it; call again after somebody else installed one.
 ACCEL_API accelError_t accelFaultHandlerInstall(void);
 
-// ---- Devices ------------------------------------------------------------------------------------------------------------------------------------------------------
+// ---- Devices
 
 typedef struct accelDeviceProp {
   uint32_t size;
@@ -58,7 +66,8 @@ typedef struct accelDeviceProp {
   uint64_t hbm_bytes_per_second;
   uint64_t link_bytes_per_second; // per direction, to each peer
   int32_t clock_khz;
-  int32_t host_visible; // 1: kernels on the host's CPU may compute on device bytes at accelAddressMap's offset
+  int32_t host_visible; // 1: kernels on the host's CPU may compute on device bytes at
+                        // accelAddressMap's offset
 } accelDeviceProp;
 
 // The number of devices (ACCEL_DEVICES, ACCEL_VISIBLE_DEVICES); does not initialise.
@@ -66,10 +75,11 @@ ACCEL_API accelError_t accelGetDeviceCount(int* count);
 ACCEL_API accelError_t accelDeviceGetProperties(int device, accelDeviceProp* prop);
 // Waits until every stream of the device is empty; returns the first kernel failure not yet raised.
 ACCEL_API accelError_t accelDeviceSynchronize(int device, const char* caller);
-// Sets the device's abort word: waits return accelErrorAborted, queued launches are dropped, the running ones end by themselves.
+// Sets the device's abort word: waits return accelErrorAborted, queued launches are dropped, the
+// running ones end by themselves.
 ACCEL_API accelError_t accelDeviceAbort(int device);
 
-// ---- Memory -------------------------------------------------------------------------------------------------------------------------------------------------------
+// ---- Memory
 
 typedef struct accelAddressMap {
   uint32_t size;
@@ -107,41 +117,53 @@ ACCEL_API accelError_t accelGetAddressMap(accelAddressMap* map);
 // The host's view of the whole memory of a device: what NumPy wraps.
 ACCEL_API accelError_t accelGetArena(int device, void** host, size_t* bytes);
 // Classifies any address. Lock-free and async-signal-safe.
-ACCEL_API accelError_t accelPointerGetAttributes(const void* ptr, accelPointerAttributes* attributes);
-// Notes in the block ownership table (512-byte granules) that [ptr, ptr + bytes) is one block. Lock-free; the caller owns the range.
+ACCEL_API accelError_t
+accelPointerGetAttributes(const void* ptr, accelPointerAttributes* attributes);
+// Notes in the block ownership table (512-byte granules) that [ptr, ptr + bytes) is one block.
+// Lock-free; the caller owns the range.
 ACCEL_API accelError_t accelBlockSet(const void* ptr, size_t bytes, int owner, int live);
 // Pinned host memory, aligned to 4 KiB, which copies may use without the caller waiting.
 ACCEL_API accelError_t accelHostAlloc(size_t bytes, void** ptr);
 ACCEL_API accelError_t accelHostFree(void* ptr);
 
-// ---- Streams and events -------------------------------------------------------------------------------------------------------------------------------------------
-// Each launch on a stream has a ticket: 1, 2, 3 ... in enqueue order. A ticket is complete when its launch and all before it have ended.
+// ---- Streams and events
+// Each launch on a stream has a ticket: 1, 2, 3 ... in enqueue order. A ticket is complete when its
+// launch and all before it have ended.
 
 ACCEL_API accelError_t accelStreamCreate(int device, int priority, accelStream_t* stream);
 // Drains the stream and frees its ring; the handle stays valid for queries.
 ACCEL_API accelError_t accelStreamDestroy(accelStream_t stream);
 ACCEL_API int accelStreamGetDevice(accelStream_t stream);
 ACCEL_API int accelStreamGetPriority(accelStream_t stream);
-// The ticket of the newest launch enqueued, and of the newest complete one. Either pointer may be null. Lock-free.
-ACCEL_API accelError_t accelStreamGetTickets(accelStream_t stream, uint64_t* enqueued, uint64_t* completed);
-// The stream whose worker is the calling thread and the ticket it runs, or null on every other thread.
+// The ticket of the newest launch enqueued, and of the newest complete one. Either pointer may be
+// null. Lock-free.
+ACCEL_API accelError_t
+accelStreamGetTickets(accelStream_t stream, uint64_t* enqueued, uint64_t* completed);
+// The stream whose worker is the calling thread and the ticket it runs, or null on every other
+// thread.
 ACCEL_API accelStream_t accelStreamOfThisThread(uint64_t* ticket);
 // accelSuccess if all enqueued work is complete, else accelErrorNotReady.
 ACCEL_API accelError_t accelStreamQuery(accelStream_t stream);
-// Waits until everything enqueued before the call is complete; returns (and clears) a kernel failure among it.
+// Waits until everything enqueued before the call is complete; returns (and clears) a kernel
+// failure among it.
 ACCEL_API accelError_t accelStreamSynchronize(accelStream_t stream, const char* caller);
 // As accelStreamSynchronize, for one ticket.
-ACCEL_API accelError_t accelStreamWaitTicket(accelStream_t stream, uint64_t ticket, const char* caller);
-// Holds `stream`, not the host, until the event's recording at the time of this call is complete; its failures travel along. No-op if never recorded.
+ACCEL_API accelError_t
+accelStreamWaitTicket(accelStream_t stream, uint64_t ticket, const char* caller);
+// Holds `stream`, not the host, until the event's recording at the time of this call is complete;
+// its failures travel along. No-op if never recorded.
 ACCEL_API accelError_t accelStreamWaitEvent(accelStream_t stream, accelEvent_t event);
-// Holds `stream` until the 32-bit word at `address` (device or pinned memory) is >= value, as cuStreamWaitValue32.
+// Holds `stream` until the 32-bit word at `address` (device or pinned memory) is >= value, as
+// cuStreamWaitValue32.
 ACCEL_API accelError_t accelStreamWaitValue32(accelStream_t stream, void* address, uint32_t value);
 // Writes `value` there, in stream order, with release semantics.
 ACCEL_API accelError_t accelStreamWriteValue32(accelStream_t stream, void* address, uint32_t value);
 // Holds `stream` for that long (torch.accel._sleep).
 ACCEL_API accelError_t accelStreamSleep(accelStream_t stream, uint64_t nanoseconds);
 
-enum { accelEventTiming = 1 }; // flag of accelEventCreate: keep the time at which the stream passes the event
+enum {
+  accelEventTiming = 1
+}; // flag of accelEventCreate: keep the time at which the stream passes the event
 ACCEL_API accelError_t accelEventCreate(uint32_t flags, accelEvent_t* event);
 // Waits and recordings already made keep their meaning. Null is ignored.
 ACCEL_API void accelEventDestroy(accelEvent_t event);
@@ -150,14 +172,32 @@ ACCEL_API accelError_t accelEventRecord(accelEvent_t event, accelStream_t stream
 ACCEL_API accelError_t accelEventQuery(accelEvent_t event);
 ACCEL_API accelError_t accelEventSynchronize(accelEvent_t event, const char* caller);
 // Milliseconds of the stream's time between two timing events, both complete and of one device.
-ACCEL_API accelError_t accelEventElapsedTime(double* milliseconds, accelEvent_t start, accelEvent_t end);
+ACCEL_API accelError_t
+accelEventElapsedTime(double* milliseconds, accelEvent_t start, accelEvent_t end);
 
-// ---- Launches -----------------------------------------------------------------------------------------------------------------------------------------------------
+// ---- Launches
 
-typedef enum accelEngine { accelEngineCompute = 0, accelEngineCopy = 1, accelEngineHost = 2 } accelEngine;
+typedef enum accelEngine {
+  accelEngineCompute = 0,
+  accelEngineCopy = 1,
+  accelEngineHost = 2
+} accelEngine;
 enum { accelAccessRead = 1, accelAccessWrite = 2 };
-enum { accelLevelHbm = 0, accelLevelSram = 1, accelLevelLink = 2, accelLevelHost = 3, accelLevels = 4 };
-enum { accelFlopsF64 = 0, accelFlopsF32 = 1, accelFlopsF16 = 2, accelFlopsF8 = 3, accelFlopsInt = 4, accelFlopsClasses = 5 };
+enum {
+  accelLevelHbm = 0,
+  accelLevelSram = 1,
+  accelLevelLink = 2,
+  accelLevelHost = 3,
+  accelLevels = 4
+};
+enum {
+  accelFlopsF64 = 0,
+  accelFlopsF32 = 1,
+  accelFlopsF16 = 2,
+  accelFlopsF8 = 3,
+  accelFlopsInt = 4,
+  accelFlopsClasses = 5
+};
 
 typedef struct accelAccess {
   uint64_t storage; // the framework's id of the storage, 0 if unknown
@@ -166,7 +206,8 @@ typedef struct accelAccess {
   uint32_t mode; // accelAccessRead | accelAccessWrite
 } accelAccess;
 
-// What tracing, sanitizer, profiler and clock know of a launch. Unknown is -1 (bytes, flops, cores), never 0.
+// What tracing, sanitizer, profiler and clock know of a launch. Unknown is -1 (bytes, flops,
+// cores), never 0.
 typedef struct accelLaunchInfo {
   uint32_t size;
   const char* name; // must outlive the launch: a literal or an interned string
@@ -183,16 +224,20 @@ typedef struct accelLaunch {
   uint32_t size;
   const accelLaunchInfo* info; // copied into the record
   size_t payload_bytes;
-  // Runs on the stream's worker, and may run again with the same payload (graphs). On failure it calls accelSetKernelError and returns the code.
+  // Runs on the stream's worker, and may run again with the same payload (graphs). On failure it
+  // calls accelSetKernelError and returns the code.
   accelError_t (*invoke)(const void* payload);
   // Optional. Called once, on any thread, after the last invoke or when the launch is dropped.
   void (*destroy)(void* payload);
 } accelLaunch;
 
-// Reserves a record in the stream's ring (16-byte aligned payload) and locks the stream for this thread until Commit or Cancel; the caller only writes the payload
-// in between. Waits, before it locks, while the ring is full; on a worker it returns accelErrorNotSupported instead.
-ACCEL_API accelError_t accelLaunchBegin(accelStream_t stream, const accelLaunch* launch, void** payload);
-// Publishes the record and unlocks. With ACCEL_LAUNCH_BLOCKING=1 waits for it and returns its failure.
+// Reserves a record in the stream's ring (16-byte aligned payload) and locks the stream for this
+// thread until Commit or Cancel; the caller only writes the payload in between. Waits, before it
+// locks, while the ring is full; on a worker it returns accelErrorNotSupported instead.
+ACCEL_API accelError_t
+accelLaunchBegin(accelStream_t stream, const accelLaunch* launch, void** payload);
+// Publishes the record and unlocks. With ACCEL_LAUNCH_BLOCKING=1 waits for it and returns its
+// failure.
 ACCEL_API accelError_t accelLaunchCommit(accelStream_t stream, uint64_t* ticket);
 // Drops the reserved record (destroy is not called) and unlocks.
 ACCEL_API void accelLaunchCancel(accelStream_t stream);
@@ -202,14 +247,21 @@ ACCEL_API void accelSetKernelError(const char* message);
 ACCEL_API int accelGetLaunchBlocking(void);
 ACCEL_API void accelSetLaunchBlocking(int on);
 
-// Copies between any two kinds of memory in stream order. A pageable source is captured by value, so it may change right after the call; a pageable destination
-// makes the call wait. Pinned memory is used in place: the caller keeps it alive until the ticket is complete.
-ACCEL_API accelError_t accelMemcpyAsync(void* dst, const void* src, size_t bytes, accelStream_t stream, const char* caller);
+// Copies between any two kinds of memory in stream order. A pageable source is captured by value,
+// so it may change right after the call; a pageable destination makes the call wait. Pinned memory
+// is used in place: the caller keeps it alive until the ticket is complete.
+ACCEL_API accelError_t accelMemcpyAsync(
+    void* dst,
+    const void* src,
+    size_t bytes,
+    accelStream_t stream,
+    const char* caller);
 ACCEL_API accelError_t accelMemsetAsync(void* dst, int value, size_t bytes, accelStream_t stream);
 
-// ---- Waits and tracing --------------------------------------------------------------------------------------------------------------------------------------------
+// ---- Waits and tracing
 
-// Called around the parking part of every host wait, so that the layer above can let go of a lock of its own (Python's GIL).
+// Called around the parking part of every host wait, so that the layer above can let go of a lock
+// of its own (Python's GIL).
 typedef struct accelWaitHooks {
   uint32_t size;
   void* (*before)(void); // the result is handed to after
@@ -217,9 +269,15 @@ typedef struct accelWaitHooks {
 } accelWaitHooks;
 ACCEL_API accelError_t accelSetWaitHooks(const accelWaitHooks* hooks);
 // Calls `visit` once per caller name with the number of host waits that found unfinished work.
-ACCEL_API void accelForEachWait(void (*visit)(const char* caller, uint64_t count, void* user), void* user);
+ACCEL_API void accelForEachWait(
+    void (*visit)(const char* caller, uint64_t count, void* user),
+    void* user);
 
-typedef enum accelTracePhase { accelTraceEnqueue = 0, accelTraceBegin = 1, accelTraceEnd = 2 } accelTracePhase;
+typedef enum accelTracePhase {
+  accelTraceEnqueue = 0,
+  accelTraceBegin = 1,
+  accelTraceEnd = 2
+} accelTracePhase;
 typedef struct accelTraceEvent {
   uint32_t size;
   accelTracePhase phase;
@@ -228,8 +286,10 @@ typedef struct accelTraceEvent {
   uint64_t nanoseconds; // CLOCK_MONOTONIC
   const accelLaunchInfo* info; // valid during the callback
 } accelTraceEvent;
-// One subscriber; null ends the subscription. Called on the enqueuing thread and on workers, under no lock but the stream's producer lock.
-ACCEL_API accelError_t accelSetTracer(void (*callback)(const accelTraceEvent* event, void* user), void* user);
+// One subscriber; null ends the subscription. Called on the enqueuing thread and on workers, under
+// no lock but the stream's producer lock.
+ACCEL_API accelError_t
+accelSetTracer(void (*callback)(const accelTraceEvent* event, void* user), void* user);
 
 #ifdef __cplusplus
 } // extern "C"

@@ -41,7 +41,12 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
   }
   c10::DeviceCapability getDeviceCapability(c10::Device device) const override {
     checked_index(device.index());
-    return {}; // the simulated chip computes every dtype of torch
+    // The simulated chip computes every dtype of torch but the quantized ones.
+    c10::DeviceCapability capability;
+    auto& dtypes = capability.capability_data.supported_scalar_types;
+    dtypes.has_QInt8 = dtypes.has_QUInt8 = dtypes.has_QInt32 = 0;
+    dtypes.has_QUInt4x2 = dtypes.has_QUInt2x4 = 0;
+    return capability;
   }
 
   c10::Stream getStream(c10::Device device) const override {

@@ -8,12 +8,11 @@
 namespace accel {
 
 void plant(const std::string& name, bool on) {
-  constexpr std::array<std::pair<const char*, Plant>, 5> kNames{{
+  constexpr std::array<std::pair<const char*, Plant>, 4> kNames{{
       {"ticket_rule", Plant::kTicketRule},
       {"capture", Plant::kCapture},
       {"reclaim", Plant::kReclaim},
       {"release_gil", Plant::kReleaseGil},
-      {"fork_check", Plant::kForkCheck},
   }};
   for (const auto& [known, value] : kNames) {
     if (name == known) {

@@ -17,7 +17,11 @@ def both(make):
 
 
 def same(host, device):
-    assert (host.shape, host.stride(), host.storage_offset()) == (device.shape, device.stride(), device.storage_offset())
+    assert (host.shape, host.stride(), host.storage_offset()) == (
+        device.shape,
+        device.stride(),
+        device.storage_offset(),
+    )
     assert host.untyped_storage().nbytes() == device.untyped_storage().nbytes()
 
 
@@ -71,12 +75,13 @@ ERRORS = {
     "format of another rank": lambda d: torch.ones(4, device=d).resize_(2, memory_format=torch.channels_last),
     "overflow": lambda d: torch.ones(4, device=d).resize_(1 << 62, 1 << 62),
     "requires grad": lambda d: torch.ones(4, device=d, requires_grad=True).resize_(3),
-    "set_ to a negative offset": lambda d: torch.ones(4, device=d).set_(torch.ones(4, device=d).untyped_storage(), -1, (2,), (1,)),
+    "set_ to a negative offset": lambda d: torch.ones(4, device=d).set_(
+        torch.ones(4, device=d).untyped_storage(), -1, (2,), (1,)
+    ),
     "set_ with strides of another rank": lambda d: torch.ones(4, device=d).set_(
         torch.ones(4, device=d).untyped_storage(), 0, (2, 2), (1,)
     ),
     "set_ to another dtype": lambda d: torch.ones(4, device=d).set_(torch.ones(4, device=d, dtype=torch.int32)),
-    "storage of a negative size": lambda d: torch.ones(4, device=d).untyped_storage().resize_(-1),
 }
 
 

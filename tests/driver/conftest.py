@@ -131,12 +131,12 @@ def until() -> Callable[[Callable[[], bool]], None]:
 @pytest.fixture
 def process(module_path: Path) -> Callable[..., subprocess.CompletedProcess]:
     """``process(source, **environment)`` runs Python source with the module as ``d`` (``d.init()``
-    is the source's business) in a process of its own; a hang fails."""
+    is the source's business) in a process of its own; a hang fails. ``module``: another build of it."""
 
-    def run(source: str, timeout: float = TIMEOUT, **environment: str) -> subprocess.CompletedProcess:
-        prologue = (
-            f"import sys; sys.path.insert(0, {str(module_path.parent)!r})\nimport accel_driver as d, numpy as np\n"
-        )
+    def run(
+        source: str, timeout: float = TIMEOUT, module: Path = module_path, **environment: str
+    ) -> subprocess.CompletedProcess:
+        prologue = f"import sys; sys.path.insert(0, {str(module.parent)!r})\nimport accel_driver as d, numpy as np\n"
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("ACCEL_")}
         return subprocess.run(
             [sys.executable, "-c", prologue + textwrap.dedent(source)],

@@ -1,7 +1,11 @@
 """Fork, abort, shutdown, exit with everything alive."""
 
+import subprocess
+
 import pytest
 from expecttest import assert_expected_inline
+
+import build
 
 
 def test_a_forked_child_can_do_nothing_and_breaks_nothing(process):
@@ -253,3 +257,36 @@ def test_idle_streams_keep_no_thread(process):
         """
     )
     assert (done.stdout, done.stderr, done.returncode) == ("0\n", "", 0)
+
+
+# Rules of fork and exit taken out of a copy of the driver: the tests above would notice.
+
+
+@pytest.mark.full
+def test_without_the_fork_handler_the_child_acts_as_its_parent(process, tmp_path):
+    driver = build.planted_copy(tmp_path, "process.cpp", {"g_state.store(State::kForked);": ""})
+    done = process(
+        """
+        import os
+        d.init()
+        x = d.malloc(0, 4096)
+        child = os.fork()
+        if child == 0:
+            d.free(x)  # returns pages that its parent uses, instead of refusing
+            os._exit(7)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        """,
+        module=build.build_module(driver),
+    )
+    assert done.stdout == "7\n"
+
+
+@pytest.mark.full
+def test_without_the_abort_the_exit_waits_for_a_held_stream(process, tmp_path):
+    driver = build.planted_copy(
+        tmp_path,
+        "process.cpp",
+        {"      device->abort();\n": "      (void)device;\n", "kExitDeadline = 2000": "kExitDeadline = 1 << 30"},
+    )
+    with pytest.raises(subprocess.TimeoutExpired):
+        process("d.init(); d.Stream().wait_value(d.malloc(0, 4096), 1)", timeout=5, module=build.build_module(driver))

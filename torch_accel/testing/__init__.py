@@ -62,7 +62,7 @@ def plant(fault: str) -> Iterator[None]:
 
     ``ticket_rule``: threads that write at once get memory that queued work still uses. ``capture``: host operands
     are referred to instead of copied. ``reclaim``: no second try after a worker ran out of memory.
-    ``release_gil``: host waits keep the GIL. ``fork_check``: a forked child acts as if it were its parent.
+    ``release_gil``: host waits keep the GIL.
 
     Raises:
         RuntimeError: another name.

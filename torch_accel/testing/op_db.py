@@ -136,7 +136,7 @@ def check_operator(op: Any, dtype: torch.dtype, samples: int, device: str = "acc
         failures.append(Failure(name, str(dtype), index, f"{type(error).__name__}: {lines[0][:200] if lines else ''}"))
 
     try:
-        inputs = []
+        inputs: list[Any] = []
         torch.manual_seed(0)
         for sample in op.sample_inputs("cpu", dtype, requires_grad=False):
             if len(inputs) == samples:
