@@ -1,5 +1,6 @@
 // fill_ and zero_: queued. A target that overlaps itself is taken, as on the CPU: all its elements
 // become equal.
+#include <ATen/Dispatch_v2.h>
 #include <ATen/core/Tensor.h>
 #include <torch/library.h>
 
@@ -11,10 +12,26 @@ namespace accel {
 
 namespace {
 
+// Raises here what the kernel would raise on the worker.
+void check_convertible(const at::Scalar& value, at::ScalarType dtype) {
+  AT_DISPATCH_V2(
+      dtype,
+      "fill_",
+      AT_WRAP([&] { (void)value.to<scalar_t>(); }),
+      AT_EXPAND(AT_ALL_TYPES_AND_COMPLEX),
+      at::kComplexHalf,
+      at::kHalf,
+      at::kBool,
+      at::kBFloat16,
+      AT_EXPAND(AT_FLOAT8_TYPES),
+      AT_EXPAND(AT_BAREBONES_UNSIGNED_TYPES));
+}
+
 at::Tensor& fill_scalar(at::Tensor& self, const at::Scalar& value) {
   if (self.numel() == 0) {
     return self;
   }
+  check_convertible(value, self.scalar_type());
   const ScalarValue scalar(value);
   launch(
       "fill_",
@@ -36,12 +53,15 @@ at::Tensor& fill_tensor(at::Tensor& self, const at::Tensor& value) {
   if (value.device() != self.device() && !value.device().is_cpu()) {
     return fill_tensor(self, value.to(self.device()));
   }
+  if (value.device().is_cpu()) {
+    check_convertible(value.item(), self.scalar_type());
+  }
   launch(
       "fill_",
       current_stream(self.device().index()),
       {writes(self), reads(value)},
-      // The value may lie within self: read it before the first write.
-      [](at::TensorList tensors) { tensors[0].fill_(tensors[1].item()); });
+      // As on the CPU: a value within self is read before the first write, and cast.
+      [](at::TensorList tensors) { tensors[0].fill_(tensors[1]); });
   return self;
 }
 

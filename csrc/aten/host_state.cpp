@@ -2,7 +2,9 @@
 
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
+#include <torch/csrc/autograd/graph_task.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <string>
 
@@ -53,15 +55,33 @@ int threads_from_environment() {
   return static_cast<int>(threads);
 }
 
+// A backward runs on a thread of the autograd engine, which torch.set_num_threads does not reach:
+// it takes the count of the thread that last launched anything else.
+int32_t requested_threads() {
+  static std::atomic<int32_t> last{0};
+  if (torch::autograd::get_current_graph_task_id() != -1) {
+    if (const auto threads = last.load(std::memory_order_relaxed)) {
+      return threads;
+    }
+    return at::get_num_threads();
+  }
+  const auto threads = at::get_num_threads();
+  last.store(threads, std::memory_order_relaxed);
+  return threads;
+}
+
 } // namespace
 
 HostState HostState::of_this_thread() {
   static const int override_threads = threads_from_environment();
-  return {override_threads != 0 ? override_threads : at::get_num_threads(), read_control()};
+  return {override_threads != 0 ? override_threads : requested_threads(), read_control()};
 }
 
 ApplyHostState::ApplyHostState(const HostState& state) : saved_control_(read_control()) {
   thread_local int32_t applied = 0;
+  if (applied == 0) {
+    at::get_num_threads(); // torch sets a new thread's count at its first question: have that over
+  }
   if (applied != state.threads) {
     omp_set_num_threads(state.threads);
     if (MKL_Set_Num_Threads_Local != nullptr) {

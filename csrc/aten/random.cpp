@@ -422,25 +422,11 @@ native_dropout(const at::Tensor& input, double p, std::optional<bool> train) {
 }
 
 at::Tensor native_dropout_backward(const at::Tensor& grad, const at::Tensor& mask, double scale) {
-  TORCH_CHECK(
-      mask.scalar_type() == at::kBool,
-      "accel: the mask of native_dropout_backward must be bool, but got ",
-      mask.scalar_type());
-  TORCH_CHECK(
-      mask.device() == grad.device() && mask.sizes() == grad.sizes(),
-      "accel: the mask of native_dropout_backward must have the gradient's device and shape, but "
-      "got ",
-      mask.device(),
-      " ",
-      mask.sizes(),
-      " and ",
-      grad.device(),
-      " ",
-      grad.sizes());
-  check_dtype(
-      "native_dropout_backward_accel",
-      grad.scalar_type(),
-      is_floating(grad.scalar_type()) || grad.is_complex());
+  const bool simple = mask.scalar_type() == at::kBool && mask.device() == grad.device() &&
+      mask.sizes() == grad.sizes() && (is_floating(grad.scalar_type()) || grad.is_complex());
+  if (!simple) {
+    return at::mul(at::mul(grad, mask), scale); // the CPU's formula, which promotes and broadcasts
+  }
   at::Tensor result = at::empty_like(grad);
   if (grad.numel() != 0) {
     launch(

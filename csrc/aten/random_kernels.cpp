@@ -120,82 +120,68 @@ void through_dense(const at::Tensor& out, const Fill& fill) {
   out.copy_(dense);
 }
 
-// out[i] = transform(words of i), where transform gets (r0, r1).
-template <class T, class Transform>
-void fill_words(const at::Tensor& out, Key key, const Transform& transform) {
+// Hands out the words of consecutive elements: block(data, r0, r1, n) sets data[0 .. n).
+template <class T, class Block>
+void fill_blocks(const at::Tensor& out, Key key, const Block& block) {
   through_dense(out, [&](const at::Tensor& dense) {
     T* const begin = dense.mutable_data_ptr<T>();
     for_each_run(dense, [&](int64_t first, int n) {
-      T* const data = begin + first;
       uint32_t r0[kBlock];
       uint32_t r1[kBlock];
       draw(key, first, n, r0, r1);
-      for (int j = 0; j < n; ++j) {
-        data[j] = transform(r0[j], r1[j]);
-      }
+      block(begin + first, r0, r1, n);
     });
+  });
+}
+
+// out[i] = transform(words of i), where transform gets (r0, r1).
+template <class T, class Transform>
+void fill_words(const at::Tensor& out, Key key, const Transform& transform) {
+  fill_blocks<T>(out, key, [&](T* data, const uint32_t* r0, const uint32_t* r1, int n) {
+    for (int j = 0; j < n; ++j) {
+      data[j] = transform(r0[j], r1[j]);
+    }
   });
 }
 
 // out[i] = transform(u), where u is the uniform of i.
 template <class T, class Transform>
 void fill_uniform(const at::Tensor& out, Key key, const Transform& transform) {
-  through_dense(out, [&](const at::Tensor& dense) {
-    T* const begin = dense.mutable_data_ptr<T>();
-    for_each_run(dense, [&](int64_t first, int n) {
-      T* const data = begin + first;
-      uint32_t r0[kBlock];
-      uint32_t r1[kBlock];
-      float u[kBlock];
-      draw(key, first, n, r0, r1);
-      to_uniform(r0, n, u);
-      for (int j = 0; j < n; ++j) {
-        data[j] = static_cast<T>(transform(u[j]));
-      }
-    });
+  fill_blocks<T>(out, key, [&](T* data, const uint32_t* r0, const uint32_t*, int n) {
+    float u[kBlock];
+    to_uniform(r0, n, u);
+    for (int j = 0; j < n; ++j) {
+      data[j] = static_cast<T>(transform(u[j]));
+    }
   });
 }
 
 // out[i] = transform(log(u)), u held above 0, where the logarithm has no end.
 template <class T, class Transform>
 void fill_log_uniform(const at::Tensor& out, Key key, const Transform& transform) {
-  through_dense(out, [&](const at::Tensor& dense) {
-    T* const begin = dense.mutable_data_ptr<T>();
-    for_each_run(dense, [&](int64_t first, int n) {
-      T* const data = begin + first;
-      uint32_t r0[kBlock];
-      uint32_t r1[kBlock];
-      float u[kBlock];
-      double log_u[kBlock];
-      draw(key, first, n, r0, r1);
-      to_uniform(r0, n, u);
-      for (int j = 0; j < n; ++j) {
-        u[j] = std::max(u[j], 0x1p-32f);
-      }
-      to_log(u, n, log_u);
-      for (int j = 0; j < n; ++j) {
-        data[j] = transform(log_u[j]);
-      }
-    });
+  fill_blocks<T>(out, key, [&](T* data, const uint32_t* r0, const uint32_t*, int n) {
+    float u[kBlock];
+    double log_u[kBlock];
+    to_uniform(r0, n, u);
+    for (int j = 0; j < n; ++j) {
+      u[j] = std::max(u[j], 0x1p-32f);
+    }
+    to_log(u, n, log_u);
+    for (int j = 0; j < n; ++j) {
+      data[j] = transform(log_u[j]);
+    }
   });
 }
 
 // out[i] = transform(z), where z is the standard normal of i.
 template <class T, class Transform>
 void fill_normal(const at::Tensor& out, Key key, const Transform& transform) {
-  through_dense(out, [&](const at::Tensor& dense) {
-    T* const begin = dense.mutable_data_ptr<T>();
-    for_each_run(dense, [&](int64_t first, int n) {
-      T* const data = begin + first;
-      uint32_t r0[kBlock];
-      uint32_t r1[kBlock];
-      float z[kBlock];
-      draw(key, first, n, r0, r1);
-      to_normal(r0, r1, n, z);
-      for (int j = 0; j < n; ++j) {
-        data[j] = static_cast<T>(transform(z[j]));
-      }
-    });
+  fill_blocks<T>(out, key, [&](T* data, const uint32_t* r0, const uint32_t* r1, int n) {
+    float z[kBlock];
+    to_normal(r0, r1, n, z);
+    for (int j = 0; j < n; ++j) {
+      data[j] = static_cast<T>(transform(z[j]));
+    }
   });
 }
 

@@ -1,4 +1,4 @@
-// Views: metadata only, so torch's own device-neutral functions do.
+// Views and other operators on metadata only: torch's own device-neutral functions do.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_nested_view_from_buffer_native.h>
 #include <ATen/ops/_reshape_alias_native.h>
@@ -20,6 +20,18 @@ void tensor_record_stream(at::Tensor& self, at::Stream stream) {
   record_stream(self.storage().data_ptr(), stream);
 }
 
+// Whether `self.data = from` may be: dense tensors of the CPU and of accel take each other's place,
+// as those of the CPU and of CUDA do. Module.to then keeps its parameters, and what ties them.
+bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& from) {
+  const auto dense = [](c10::DispatchKeySet keys) {
+    constexpr c10::DispatchKeySet kBackends(
+        {c10::BackendComponent::CPUBit, c10::BackendComponent::PrivateUse1Bit});
+    return keys.has(c10::DispatchKey::Dense) && keys.has_any(kBackends);
+  };
+  return (dense(self.key_set()) && dense(from.key_set())) ||
+      self.unsafeGetTensorImpl()->has_compatible_shallow_copy_type(from.key_set());
+}
+
 } // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
@@ -31,6 +43,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("view_as_complex", TORCH_FN(at::native::view_as_complex));
   m.impl("_nested_view_from_buffer", TORCH_FN(at::native::_nested_view_from_buffer));
   m.impl("record_stream", TORCH_FN(tensor_record_stream));
+  m.impl("_has_compatible_shallow_copy_type", TORCH_FN(has_compatible_shallow_copy_type));
 }
 
 } // namespace accel

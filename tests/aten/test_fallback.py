@@ -480,6 +480,7 @@ def test_python_kernel_memory_is_free_now():
             kept = torch.empty_like(scratch).copy_(scratch)
             del scratch
         result = op(y)  # on the main stream
+    side.synchronize()
     check_equal([kept, result, x], [torch.full((1 << 18,), 5.0), torch.ones(1 << 18), torch.zeros(1 << 18)])
 
 
@@ -660,3 +661,22 @@ def test_thread_count_reaches_the_worker(threads):
         check_equal(y.to("accel") @ y.to("accel").t(), y @ y.t())
     finally:
         torch.set_num_threads(before)
+
+
+def test_thread_count_of_the_environment(script):
+    # From the first kernel of a worker on; which counts make a difference is asked of the CPU.
+    script(
+        """
+        import torch
+        torch.set_num_threads(2)
+        torch.manual_seed(3)
+        x = torch.randn(300_001)
+        y = x.to("accel").sum().cpu()
+        two = x.sum()
+        torch.set_num_threads(1)
+        one = x.sum()
+        assert not torch.equal(one, two)
+        assert torch.equal(y, one)
+        """,
+        ACCEL_THREADS=1,
+    )

@@ -1,0 +1,211 @@
+"""torch.save and load, pickles, copies, modules on the move."""
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+
+
+def saved(value, **options):
+    buffer = io.BytesIO()
+    torch.save(value, buffer, **options)
+    buffer.seek(0)
+    return buffer
+
+
+DTYPES = [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64, torch.float8_e4m3fn]
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_round_trip(dtype, zipped):
+    if dtype == torch.float8_e4m3fn and not zipped:
+        pytest.skip("the legacy format has no float8")
+    x = torch.arange(6).reshape(2, 3).to(dtype).to("accel")
+    y = torch.load(saved(x, _use_new_zipfile_serialization=zipped), weights_only=zipped)
+    assert y.device == x.device and y.dtype == dtype and y.data_ptr() != x.data_ptr()
+    assert torch.equal(y.cpu().view(torch.uint8), x.cpu().view(torch.uint8))
+
+
+MAPS = {
+    "cpu": "cpu",
+    "device": torch.device("cpu"),
+    "accel": "accel",
+    "accel:0": "accel:0",
+    "dict": {"accel:0": "cpu"},
+    "function": lambda storage, location: storage.cpu(),
+}
+
+
+@pytest.mark.parametrize("map_location", MAPS.values(), ids=MAPS.keys())
+def test_map_location(map_location):
+    for device in ("cpu", "accel"):
+        x = torch.arange(5.0).to(device)
+        y = torch.load(saved(x), map_location=map_location)
+        to_cpu = map_location in ("cpu", torch.device("cpu")) or device == "cpu" or not isinstance(map_location, str)
+        assert y.device.type == ("accel" if str(map_location).startswith("accel") else "cpu" if to_cpu else device)
+        assert torch.equal(y.cpu(), torch.arange(5.0))
+
+
+def test_load_into_a_device_context():
+    with torch.device("accel"):
+        assert torch.load(saved(torch.ones(3)), weights_only=True).sum().item() == 3
+
+
+def test_views_share_after_loading():
+    x = torch.arange(10.0).to("accel")
+    a, b, c = torch.load(saved((x, x[2:5], x.view(2, 5).t())))
+    assert a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr() == c.untyped_storage().data_ptr()
+    a.fill_(1)
+    assert b.tolist() == [1, 1, 1] and c.shape == (5, 2) and c.stride() == (1, 5)
+
+
+def test_math_bits_survive():
+    z = torch.tensor([1 + 2j, 3 - 1j], device="accel")
+    for x in (z.conj(), z.conj().imag):
+        y = torch.load(saved(x))
+        assert (y.is_conj(), y.is_neg()) == (x.is_conj(), x.is_neg()) and torch.equal(y.cpu(), x.cpu())
+
+
+def test_save_waits_for_queued_work():
+    x = torch.zeros(100_000, device="accel")
+    torch.accel._sleep(20_000_000)
+    x.fill_(4)
+    assert torch.equal(torch.load(saved(x), map_location="cpu"), torch.full((100_000,), 4.0))
+
+
+def test_too_large_an_index_is_explained(script):
+    done = script(
+        """
+        import io, torch
+        buffer = io.BytesIO()
+        torch.save(torch.ones(3, device="accel:1"), buffer)
+        open(path := __import__("tempfile").mktemp(), "wb").write(buffer.getvalue())
+        print(path)
+        """,
+        ACCEL_DEVICES=2,
+    )
+    path = done.stdout.strip()
+    with pytest.raises(RuntimeError) as raised:
+        torch.load(path)
+    assert "accel" in str(raised.value) and "1" in str(raised.value) and "map_location" in str(raised.value)
+    assert torch.load(path, map_location="cpu").tolist() == [1, 1, 1]
+    assert torch.load(path, map_location={"accel:1": "accel:0"}).device == torch.device("accel:0")
+    without = script(
+        f"""
+        import torch
+        try:
+            torch.load({path!r})
+        except RuntimeError as error:
+            print(error)
+        assert torch.load({path!r}, map_location="cpu").tolist() == [1, 1, 1]
+        """,
+        ACCEL_DEVICES=0,
+    )
+    assert "accel" in without.stdout and "map_location" in without.stdout
+
+
+def test_pickle_and_deepcopy():
+    x = torch.arange(6.0).to("accel")[1:5]
+    for y in (pickle.loads(pickle.dumps(x)), copy.deepcopy(x)):
+        assert y.device == x.device and torch.equal(y.cpu(), x.cpu()) and y.data_ptr() != x.data_ptr()
+    assert copy.copy(x).data_ptr() == x.data_ptr()
+    p = torch.nn.Parameter(x)
+    q = copy.deepcopy(p)
+    assert isinstance(q, torch.nn.Parameter) and q.is_accel and q.requires_grad
+    memo = copy.deepcopy([x, x])
+    assert memo[0] is memo[1]
+
+
+def test_deepcopy_of_a_storage_keeps_sharing():
+    x = torch.zeros(4, device="accel")
+    a, b = copy.deepcopy((x, x[1:]))
+    b.fill_(1)
+    assert a.tolist() == [0, 1, 1, 1] and x.tolist() == [0, 0, 0, 0]
+
+
+class Tied(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(5, 3)
+        self.head = torch.nn.Linear(3, 5, bias=False)
+        self.head.weight = self.embedding.weight
+        self.register_buffer("steps", torch.tensor(3))
+
+
+@pytest.mark.parametrize("move", [lambda m: m.to("accel"), lambda m: m.accel()], ids=["to", "accel"])
+def test_module_keeps_identity_and_tying(move):
+    model = Tied()
+    weight, values = model.embedding.weight, model.embedding.weight.detach().clone()
+    model.head(model.embedding(torch.tensor([1]))).sum().backward()
+    assert move(model) is model
+    assert model.embedding.weight is weight and model.head.weight is weight and weight.is_accel
+    assert weight.grad.is_accel and torch.equal(weight.detach().cpu(), values)
+    assert model.steps.is_accel and model.steps.item() == 3
+    model.cpu()
+    assert model.head.weight is weight and weight.device.type == "cpu" and torch.equal(weight.detach(), values)
+
+
+def test_data_in_both_directions():
+    p = torch.nn.Parameter(torch.arange(3.0))
+    p.data = p.data.to("accel")
+    assert p.is_accel and p.tolist() == [0, 1, 2]
+    p.data = p.data.cpu()
+    assert p.device.type == "cpu" and p.tolist() == [0, 1, 2]
+    x = torch.zeros(2, device="accel")
+    x.data = torch.ones(5, device="accel")
+    assert x.tolist() == [1] * 5
+
+
+@pytest.mark.parametrize("attribute", ["overwrite_module_params_on_conversion", "swap_module_params_on_conversion"])
+def test_other_ways_to_convert(attribute):
+    get, set_ = (getattr(torch.__future__, prefix + attribute) for prefix in ("get_", "set_"))
+    before = get()
+    set_(True)
+    try:
+        model = torch.nn.Linear(2, 3)
+        values = model.weight.detach().clone()
+        model.to("accel")
+        assert model.weight.is_accel and torch.equal(model.weight.detach().cpu(), values)
+    finally:
+        set_(before)
+
+
+def test_state_dict_round_trip():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.BatchNorm2d(2), torch.nn.Flatten(), torch.nn.Linear(8, 2))
+    model.to("accel")
+    optimizer = torch.optim.AdamW(model.parameters(), 0.1)
+    x = torch.randn(3, 1, 4, 4).to("accel")
+
+    def step(model, optimizer):
+        optimizer.zero_grad()
+        loss = model(x).square().sum()
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    step(model, optimizer)
+    buffer = saved({"model": model.state_dict(), "optimizer": optimizer.state_dict()})
+    other = copy.deepcopy(model)
+    for p in other.parameters():
+        torch.nn.init.zeros_(p)
+    other_optimizer = torch.optim.AdamW(other.parameters(), 0.1)
+    state = torch.load(buffer, map_location="cpu", weights_only=True)
+    other.load_state_dict(state["model"])
+    other_optimizer.load_state_dict(state["optimizer"])
+    assert all(p.is_accel for p in other.parameters())
+    assert all(s["exp_avg"].is_accel for s in other_optimizer.state.values())
+    assert [step(model, optimizer) for _ in range(3)] == [step(other, other_optimizer) for _ in range(3)]
+    assigned = torch.nn.Linear(8, 2, device="meta")
+    assigned.load_state_dict({k[2:]: v for k, v in model.state_dict().items() if k.startswith("3.")}, assign=True)
+    assert assigned.weight.is_accel and torch.equal(assigned.weight.cpu(), model[3].weight.cpu())
+
+
+def test_module_casts_and_moves_at_once():
+    model = torch.nn.Linear(2, 2).to("accel", torch.bfloat16, non_blocking=True)
+    assert model.weight.is_accel and model.weight.dtype == torch.bfloat16
+    assert torch.nn.Linear(2, 2, device="accel").double().weight.dtype == torch.float64
+    assert next(iter(torch.nn.Linear(2, 2).to_empty(device="accel").parameters())).is_accel
