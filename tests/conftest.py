@@ -33,3 +33,12 @@ def script():
         return done
 
     return run
+
+
+@pytest.fixture(autouse=True, scope="session")
+def threads_of_the_device():
+    """Under ACCEL_THREADS the CPU computes with as many threads: the bits of a result depend on them."""
+    if "ACCEL_THREADS" in os.environ:
+        import torch
+
+        torch.set_num_threads(int(os.environ["ACCEL_THREADS"]))

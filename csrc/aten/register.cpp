@@ -3,6 +3,8 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
+#include <algorithm>
+#include <array>
 #include <string_view>
 #include <vector>
 
@@ -14,6 +16,15 @@ namespace {
 
 using c10::DispatchKey;
 
+// Composite operators that read elements on the host, or call a kernel that only the CPU has.
+constexpr std::array<std::string_view, 4> kHostComposites{
+    "aten::_saturate_weight_to_fp16",
+    "aten::choose_qparams_optimized",
+    "aten::kaiser_window",
+    "aten::range"};
+// The same, with results that are objects of the host.
+constexpr std::string_view kPackedOperators = "aten::fbgemm_";
+
 // An operator with a CPU kernel beside a composite one computes what the CPU computes only through
 // the CPU's kernel. The composite _foreach_ operators run as one call on the worker instead of one
 // call per tensor.
@@ -22,6 +33,9 @@ bool wants_fallback(const c10::OperatorHandle& op) {
   const std::string_view text = name.name;
   if (text.substr(0, 6) != "aten::" || op.hasKernelForDispatchKey(DispatchKey::PrivateUse1)) {
     return false;
+  }
+  if (std::find(kHostComposites.begin(), kHostComposites.end(), text) != kHostComposites.end()) {
+    return true;
   }
   const bool composite = op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd) ||
       op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutogradNonFunctional);
@@ -42,6 +56,14 @@ void unsupported(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch:
       " has no kernel for ",
       kind,
       " tensors on accel yet; move them with .cpu(), or use dense ones");
+}
+
+void host_only(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack*) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      false,
+      "accel: ",
+      op.operator_name(),
+      " packs weights for the host's processor; move its operands with .cpu()");
 }
 
 } // namespace
@@ -69,6 +91,9 @@ void register_fallback() {
     if (op && wants_fallback(*op)) {
       aten.impl(
           c10::toString(name).c_str(), torch::CppFunction::makeFromBoxedFunction<&fallback>());
+    } else if (op && name.name.rfind(kPackedOperators, 0) == 0) {
+      aten.impl(
+          c10::toString(name).c_str(), torch::CppFunction::makeFromBoxedFunction<&host_only>());
     }
   }
 }

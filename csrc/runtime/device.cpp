@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <mutex>
+#include <string>
 
 #include "error.h"
 
@@ -32,12 +33,13 @@ void check_index(c10::DeviceIndex index) {
       "accel: there is no device accel:",
       static_cast<int>(index),
       "; ACCEL_DEVICES=0 hides the accel devices");
+  const std::string last = "accel:" + std::to_string(count - 1);
   TORCH_CHECK(
       false,
       "accel: invalid device index ",
       static_cast<int>(index),
-      "; the devices are accel:0 to accel:",
-      count - 1,
+      count == 1 ? "; the only device is " : "; the devices are accel:0 to ",
+      last,
       " (ACCEL_DEVICES sets how many)");
 }
 

@@ -1,5 +1,7 @@
 """Convolutions and their gradients, bit for bit the CPU's at equal thread counts."""
 
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -45,13 +47,19 @@ def check(results, expected):
 def operands(dim, transposed, groups, dtype=torch.float32, size=7):
     torch.manual_seed(dim)
     x = torch.randn(2, 4, *[size] * dim).to(dtype)
-    weight = torch.randn(4, 4 // groups, *[3] * dim).to(dtype) if transposed else torch.randn(8, 4 // groups, *[3] * dim).to(dtype)
+    weight = (
+        torch.randn(4, 4 // groups, *[3] * dim).to(dtype)
+        if transposed
+        else torch.randn(8, 4 // groups, *[3] * dim).to(dtype)
+    )
     return x, weight, torch.randn(4 if transposed else 8).to(dtype)
 
 
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
 @pytest.mark.parametrize(
-    "dim, transposed, options", [(n, t, o) for n, t, _, o in CASES], ids=[f"{n}d-{'transposed-' * t}{name}" for n, t, name, _ in CASES]
+    "dim, transposed, options",
+    [(n, t, o) for n, t, _, o in CASES],
+    ids=[f"{n}d-{'transposed-' * t}{name}" for n, t, name, _ in CASES],
 )
 def test_equals_the_cpu(dim, transposed, options, bias):
     x, weight, b = operands(dim, transposed, options.get("groups", 1))
@@ -81,6 +89,7 @@ def test_channels_last(transposed, groups):
     check(run("accel", *arguments), expected)
 
 
+@pytest.mark.skipif("ACCEL_THREADS" in os.environ, reason="ACCEL_THREADS overrides torch.set_num_threads")
 @pytest.mark.parametrize("threads", [1, 2])
 def test_thread_counts(threads):
     before = torch.get_num_threads()
@@ -131,7 +140,9 @@ def test_gradients_on_demand():
     for wanted in range(1, 8):
         grads = []
         for device in ("cpu", "accel"):
-            leaves = [t.to(device).detach().requires_grad_(bool(wanted >> i & 1)) for i, t in enumerate((x, weight, bias))]
+            leaves = [
+                t.to(device).detach().requires_grad_(bool(wanted >> i & 1)) for i, t in enumerate((x, weight, bias))
+            ]
             F.conv2d(*leaves).sum().backward()
             grads.append([leaf.grad for leaf in leaves])
         for mine, theirs in zip(grads[1], grads[0]):

@@ -1,5 +1,7 @@
 """Bad input: a Python exception that names accel, the value and the remedy, and the device stays usable."""
 
+import contextlib
+
 import numpy as np
 import pytest
 import torch
@@ -40,7 +42,7 @@ OUT_OF_RANGE = {
 def test_index_out_of_range(call):
     assert_expected_inline(
         message(call),
-        """accel: invalid device index 7; the devices are accel:0 to accel:0 (ACCEL_DEVICES sets how many)""",
+        """accel: invalid device index 7; the only device is accel:0 (ACCEL_DEVICES sets how many)""",
     )
     assert torch.accel.current_device() == 0
 
@@ -69,7 +71,9 @@ def test_numpy_names_the_remedy(call):
 def test_operations_of_the_host():
     x = torch.ones(3, device="accel")
     for call in (lambda: x.apply_(abs), lambda: x.map_(x, max), lambda: memoryview(x)):
-        assert "CPU" in message(call, (TypeError, RuntimeError)) or "bytes-like" in message(call, (TypeError, RuntimeError))
+        assert "CPU" in message(call, (TypeError, RuntimeError)) or "bytes-like" in message(
+            call, (TypeError, RuntimeError)
+        )
 
 
 def test_memory_exhausted(script):
@@ -138,10 +142,8 @@ def test_failed_kernel_surfaces_at_an_event():
         event = torch.accel.Event()
         event.record()
         assert "expects p to be in" in message(event.synchronize, torch.AcceleratorError)
-        try:
+        with contextlib.suppress(torch.AcceleratorError):  # the stream's own report of it
             torch.accel.synchronize()
-        except torch.AcceleratorError:
-            pass  # the stream's own report of it
 
 
 def test_launch_blocking_raises_at_the_call():
@@ -236,4 +238,4 @@ def test_unknown_values_of_variables(script):
     lines = done.stdout.splitlines()
     assert len(lines) == len(VARIABLES), done.stdout
     for line, (name, value) in zip(lines, VARIABLES.items()):
-        assert line.startswith("accel") and name in line and f"'{value}'" in line, line
+        assert line.startswith("accel") and name in line and value in line, line

@@ -1,9 +1,17 @@
 """Tensors without values: devices, options, deterministic fill, and the factories that stand on them."""
 
+import gc
+
 import numpy as np
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+
+
+def allocated() -> int:
+    gc.collect()
+    return torch.accel.memory_allocated()
+
 
 DTYPES = [
     torch.float32,
@@ -208,9 +216,9 @@ def test_efficient_zero_tensor():
 
 
 def test_meta_needs_no_device_memory():
-    before = torch.accel.memory_allocated()
+    before = allocated()
     x = torch.empty(1 << 40, device="meta")
-    assert torch.empty_like(x, device="meta").device.type == "meta" and torch.accel.memory_allocated() == before
+    assert torch.empty_like(x, device="meta").device.type == "meta" and allocated() == before
     with pytest.raises(NotImplementedError, match="meta"):
         torch.empty(3, device="meta").to("accel")
     made = torch.nn.Linear(3, 2, device="meta").to_empty(device="accel")
@@ -228,16 +236,16 @@ def test_meta_needs_no_device_memory():
     ],
 )
 def test_fake_tensors_have_the_current_index(make):
-    before = torch.accel.memory_allocated()
+    before = allocated()
     with FakeTensorMode():
         assert make().device == torch.device("accel", 0)
-    assert torch.accel.memory_allocated() == before
+    assert allocated() == before
 
 
 def test_no_memory_for_no_elements():
-    before = torch.accel.memory_allocated()
+    before = allocated()
     made = [torch.empty(size, device="accel") for size in ((0,), (3, 0), (0, 2, 0))]
-    assert torch.accel.memory_allocated() == before and all(t.data_ptr() == 0 for t in made)
+    assert allocated() == before and all(t.data_ptr() == 0 for t in made)
 
 
 def test_default_device():

@@ -1,5 +1,7 @@
 """resize_, set_ and storages that grow and shrink: torch's rules, with the bytes on the device."""
 
+import gc
+
 import pytest
 import torch
 
@@ -158,6 +160,7 @@ def test_set_refuses_another_device():
 
 
 def test_set_shares_and_releases():
+    gc.collect()
     before = torch.accel.memory_allocated()
     x = torch.ones(1 << 20, device="accel")
     x.set_(torch.zeros(4, device="accel"))
@@ -169,6 +172,7 @@ def test_storage_resize():
     # What FSDP does: metadata stays while the memory goes and comes.
     x = torch.arange(float(1 << 18)).to("accel")
     view = x[100:]
+    gc.collect()
     allocated = torch.accel.memory_allocated()
     storage = x.untyped_storage()
     storage.resize_(0)

@@ -24,7 +24,9 @@ def check(results, expected):
         torch.testing.assert_close(mine.cpu(), theirs)
 
 
-@pytest.mark.parametrize("options", [{}, {"bias": False}, {"num_layers": 2, "bidirectional": True}, {"batch_first": True}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"bias": False}, {"num_layers": 2, "bidirectional": True}, {"batch_first": True}], ids=str
+)
 @pytest.mark.parametrize("cell", CELLS)
 def test_equals_the_cpu(cell, options):
     torch.manual_seed(0)

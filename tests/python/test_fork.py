@@ -30,14 +30,20 @@ def test_fork_with_live_tensors_while_another_thread_enqueues(script, poison):
 kept = [torch.full((1000,), i, device="accel") for i in range(50)]
 stop = threading.Event()
 
+warm = threading.Event()
+
 def enqueue():
     x = torch.zeros(100, device="accel")
     while not stop.is_set():
         x = x + 1
         torch.zeros(10, device="accel")
+        warm.set()
 
 thread = threading.Thread(target=enqueue)
 thread.start()
+# A fork in the middle of torch's own first use of a CPU kernel leaves that kernel locked in the child.
+torch.ones(3).sum()
+warm.wait()
 
 def use():
     kept.clear()

@@ -42,7 +42,9 @@ def test_structures_are_kept():
 
 def test_prefetching_overwrites_nothing():
     # Batches are freed while their copies are queued: the host allocator keeps each block until its copy has read it.
-    loader = DataLoader(TensorDataset(torch.arange(64.0).reshape(64, 1).expand(64, 1000).contiguous()), 4, pin_memory=True)
+    loader = DataLoader(
+        TensorDataset(torch.arange(64.0).reshape(64, 1).expand(64, 1000).contiguous()), 4, pin_memory=True
+    )
     torch.accel.synchronize()
     with hold_stream():
         moved = [x.to("accel", non_blocking=True) for (x,) in loader]
@@ -62,7 +64,9 @@ def test_training_on_batches():
         losses.append([])
         for _ in range(3):
             for bx, by in DataLoader(TensorDataset(x, y), 16, pin_memory=device == "accel"):
-                loss = (model(bx.to(device, non_blocking=True))[:, 0] - by.to(device, non_blocking=True)).square().mean()
+                loss = (
+                    (model(bx.to(device, non_blocking=True))[:, 0] - by.to(device, non_blocking=True)).square().mean()
+                )
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()

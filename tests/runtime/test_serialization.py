@@ -175,7 +175,9 @@ def test_other_ways_to_convert(attribute):
 
 def test_state_dict_round_trip():
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.BatchNorm2d(2), torch.nn.Flatten(), torch.nn.Linear(8, 2))
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 2, 3), torch.nn.BatchNorm2d(2), torch.nn.Flatten(), torch.nn.Linear(8, 2)
+    )
     model.to("accel")
     optimizer = torch.optim.AdamW(model.parameters(), 0.1)
     x = torch.randn(3, 1, 4, 4).to("accel")

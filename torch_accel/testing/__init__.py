@@ -15,14 +15,15 @@ __all__ = ["fallback_mode", "hold_stream", "launch_blocking", "plant", "wait_rep
 def hold_stream(stream: torch.Stream | None = None) -> Iterator[None]:
     """While active, work enqueued on ``stream`` (by default the current one) from here on does not start.
 
-    Whatever waits for that work in the same thread waits for ever.
+    Whatever waits for that work in the same thread waits for ever; launches do not, even under ACCEL_LAUNCH_BLOCKING=1.
     """
     stream = current_stream() if stream is None else stream
-    hold = _C._hold_stream(stream)
-    try:
-        yield
-    finally:
-        hold.release()
+    with launch_blocking(False):
+        hold = _C._hold_stream(stream)
+        try:
+            yield
+        finally:
+            hold.release()
 
 
 @contextlib.contextmanager
