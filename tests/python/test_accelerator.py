@@ -154,6 +154,7 @@ def test_memory():
 
 
 def test_empty_host_cache():
+    torch.accel.init()
     torch.accelerator.empty_host_cache()
     held = torch.accel.host_memory_stats()["allocated_bytes.current"]
     torch.empty(MiB, dtype=torch.uint8, pin_memory=True)
@@ -165,7 +166,7 @@ def test_empty_host_cache():
 def test_get_device_capability():
     dtypes = torch.accelerator.get_device_capability()["supported_dtypes"]
     assert {torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64} <= dtypes
-    for dtype in dtypes:
+    for dtype in dtypes - {torch.complex32}:  # torch warns that it is experimental
         assert torch.empty(2, dtype=dtype, device="accel").dtype == dtype
 
 
