@@ -9,6 +9,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "../runtime/device.h"
 #include "run_on_cpu.h"
 
 namespace accel {
@@ -101,6 +102,7 @@ void reset_fallback_counts() {
 }
 
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  lazy_init(); // raises in a forked child, before any lock
   count(op);
   TORCH_CHECK_NOT_IMPLEMENTED(
       op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU),
