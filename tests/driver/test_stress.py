@@ -4,9 +4,9 @@ import os
 import subprocess
 
 import pytest
-import sanitize
 
 import build
+import sanitize
 
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith("ACCEL_")}
 
