@@ -91,13 +91,13 @@ def _build(main: Path, name: str, driver: Path, flags: Sequence[str], own_flags:
     return _cached(_cache_of(driver), name, inputs, (flags, own_flags), make)
 
 
-def build_module(driver: Path = DRIVER) -> Path:
-    """Builds the Python module ``accel_driver`` and returns its path."""
+def build_module(driver: Path = DRIVER, flags: Sequence[str] = PLAIN) -> Path:
+    """Builds the Python module ``accel_driver`` with ``flags`` and returns its path."""
     import pybind11
 
     includes = [f"-isystem{sysconfig.get_path('include')}", f"-isystem{pybind11.get_include()}"]
     name = f"accel_driver{sysconfig.get_config_var('EXT_SUFFIX')}"
-    return _build(Path(__file__).with_name("binding.cpp"), name, driver, PLAIN, includes)
+    return _build(Path(__file__).with_name("binding.cpp"), name, driver, flags, includes)
 
 
 def build_stress(flags: Sequence[str] = PLAIN, driver: Path = DRIVER) -> Path:

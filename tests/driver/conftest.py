@@ -17,6 +17,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 import build
+import sanitize
 
 MIB = 1 << 20
 TIMEOUT = 30  # seconds after which something that must happen has not
@@ -24,8 +25,9 @@ TIMEOUT = 30  # seconds after which something that must happen has not
 
 @pytest.fixture(scope="session")
 def module_path() -> Path:
-    """The compiled module ``accel_driver``."""
-    return build.build_module()
+    """The compiled module ``accel_driver``, under the sanitizer that sanitize.py asks for."""
+    name = os.environ.get("DRIVER_SANITIZER")
+    return build.build_module(flags=sanitize.FLAGS[name] if name else build.PLAIN)
 
 
 @pytest.fixture(scope="session")

@@ -38,6 +38,12 @@ def test_stress_under_a_sanitizer(sanitizer):
     assert (done.returncode, done.stdout, done.stderr) == (0, "ok\n", "")
 
 
+@pytest.mark.sanitizer
+def test_python_tests_under_the_address_sanitizer():
+    done = sanitize.run_tests()
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("seed", range(2, 5))
 def test_stress_for_longer(seed):
