@@ -38,11 +38,20 @@ CPU_CAPABILITY = {
 
 
 class BuildExt(BuildExtension):
-    """Keeps object files where the next build finds them, editable installs included."""
+    """Writes the generated operators first, and keeps object files where the next build finds them."""
 
     def finalize_options(self):
         super().finalize_options()
         self.build_temp = str(Path("build", f"temp.{self.plat_name}-{sys.implementation.cache_tag}"))
+
+    def run(self):
+        sys.path.insert(0, str(ROOT / "csrc/aten/codegen"))
+        from generate import generate
+
+        # Not a source of the extension before: an sdist holds the generator, not what it writes.
+        for path in generate(Path("build/generated"), ROOT / "csrc/aten"):
+            self.extensions[0].sources.append(str(path))
+        super().run()
 
 
 setup(

@@ -6,12 +6,15 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/SmallVector.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <thread>
+#include <vector>
 
 #include "../runtime/error.h"
 #include "../runtime/host_allocator.h"
@@ -42,10 +45,10 @@ struct alignas(kAlign) Header {
   c10::Device device{kDeviceType};
 };
 
-enum class Place : uint8_t { kUndefined, kDevice, kPinned, kCaptured };
+enum class Place : uint8_t { kUndefined, kDevice, kPinned, kCaptured, kSame };
 
 struct alignas(kAlign) Descriptor {
-  uint64_t storage_id; // equal for operands of one storage
+  uint64_t storage_id; // equal for operands of one storage; kSame: index of the operand it repeats
   void* storage_data; // device or pinned address; null when captured
   uint64_t storage_bytes;
   int64_t offset;
@@ -56,6 +59,7 @@ struct alignas(kAlign) Descriptor {
   bool conj;
   bool neg;
   bool wrapped_number;
+  bool written;
 
   int64_t* sizes() {
     return reinterpret_cast<int64_t*>(this + 1);
@@ -84,7 +88,10 @@ struct Prepared {
   at::Tensor tensor; // contiguous and without math bits if it is to be captured
   Place place;
   size_t bytes;
+  bool written = false;
+  uint32_t same = 0;
 };
+using PreparedList = c10::SmallVector<Prepared, 4>;
 
 Prepared prepare(const at::Tensor& tensor) {
   if (!tensor.defined()) {
@@ -106,10 +113,28 @@ Prepared prepare(const at::Tensor& tensor) {
   return {std::move(captured), Place::kCaptured, head + aligned(bytes)};
 }
 
+// The written operand among the first that is this very tensor: kernels ask whether an output *is*
+// an input (is_same), so both must be one alias. Outputs come first; a list after them is not
+// searched.
+std::optional<uint32_t> same_as(const at::Tensor& tensor, const PreparedList& before) {
+  constexpr size_t kSearched = 4;
+  for (uint32_t i = 0; i < std::min(before.size(), kSearched); ++i) {
+    if (before[i].written && before[i].tensor.is_same(tensor)) {
+      return i;
+    }
+  }
+  return std::nullopt;
+}
+
 void describe(const Prepared& operand, Descriptor* out) {
   *out = Descriptor{};
   out->place = operand.place;
   out->total_bytes = static_cast<uint32_t>(operand.bytes);
+  out->written = operand.written;
+  if (operand.place == Place::kSame) {
+    out->storage_id = operand.same;
+    return;
+  }
   if (operand.place == Place::kUndefined) {
     return;
   }
@@ -161,6 +186,10 @@ Tensors build_aliases(const Header& header, const char* at) {
       tensors.emplace_back();
       continue;
     }
+    if (d->place == Place::kSame) {
+      tensors.push_back(at::Tensor(tensors[d->storage_id]));
+      continue;
+    }
     const c10::Storage* storage = nullptr;
     for (const auto& [id, existing] : storages) {
       if (id == d->storage_id) {
@@ -185,6 +214,48 @@ Tensors build_aliases(const Header& header, const char* at) {
   return tensors;
 }
 
+// A kernel may set the conjugate or negative bit of an output instead of computing it
+// (linalg_lu_solve does): the tensor on the device has no such bit.
+void resolve_math_bits(const Descriptor& d, const at::Tensor& alias) {
+  auto* const impl = alias.unsafeGetTensorImpl();
+  if (C10_UNLIKELY(alias.is_conj() != d.conj)) {
+    impl->_set_conj(d.conj);
+    alias.conj_physical_();
+  }
+  if (C10_UNLIKELY(alias.is_neg() != d.neg)) {
+    impl->_set_neg(d.neg);
+    alias.neg_();
+  }
+}
+
+// A kernel that gives an output other sizes, strides or memory has not written the device's tensor.
+void check_outputs(const Header& header, const char* at, const Tensors& aliases) {
+  for (uint32_t i = 0; i < header.num_operands; ++i) {
+    const auto* const d = reinterpret_cast<const Descriptor*>(at);
+    at += d->total_bytes;
+    if (!d->written || (d->place != Place::kDevice && d->place != Place::kPinned)) {
+      continue;
+    }
+    const auto& alias = aliases[i];
+    if (C10_UNLIKELY(planted(Plant::kRestride))) {
+      const std::vector<int64_t> turned(alias.strides().rbegin(), alias.strides().rend());
+      alias.unsafeGetTensorImpl()->set_sizes_and_strides(alias.sizes(), turned);
+    }
+    const void* const memory =
+        d->place == Place::kPinned ? d->storage_data : host_address(d->storage_data);
+    TORCH_CHECK(
+        alias.sizes() == at::IntArrayRef(d->sizes(), d->rank) &&
+            alias.strides() == at::IntArrayRef(d->strides(), d->rank) &&
+            alias.storage_offset() == d->offset && alias.storage().data() == memory,
+        "accel: the CPU's kernel gave output ",
+        i,
+        " of shape ",
+        at::IntArrayRef(d->sizes(), d->rank),
+        " other sizes, strides or memory; pass an output of the right shape, or none");
+    resolve_math_bits(*d, alias);
+  }
+}
+
 std::string describe_operands(at::TensorList tensors) {
   std::ostringstream text;
   for (const auto& tensor : tensors) {
@@ -205,8 +276,10 @@ accelError_t invoke(const void* payload) {
     const ApplyHostState state(header.host);
     const CollectWarnings warnings;
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    aliases = build_aliases(header, kernel + aligned(header.kernel_bytes));
+    const auto* const operands = kernel + aligned(header.kernel_bytes);
+    aliases = build_aliases(header, operands);
     header.run(kernel, aliases);
+    check_outputs(header, operands, aliases);
     return accelSuccess;
   } catch (const c10::OutOfMemoryError& error) {
     code = accelErrorOutOfMemory;
@@ -236,14 +309,18 @@ Enqueued enqueue(
     void (*destroy)(void*),
     accelEngine engine) {
   emit_collected_warnings();
-  c10::SmallVector<Prepared, 4> prepared;
+  PreparedList prepared;
   c10::SmallVector<accelAccess, 8> accesses;
   size_t bytes = sizeof(Header) + aligned(kernel_bytes);
   for (const auto& operand : operands) {
-    prepared.push_back(prepare(operand.tensor));
-    const auto& last = prepared.back();
+    const auto same = same_as(operand.tensor, prepared);
+    prepared.push_back(
+        same ? Prepared{operand.tensor, Place::kSame, Descriptor::head_bytes(0), false, *same}
+             : prepare(operand.tensor));
+    auto& last = prepared.back();
+    last.written = (operand.access & accelAccessWrite) != 0;
     bytes += last.bytes;
-    if (last.place == Place::kDevice || last.place == Place::kPinned) {
+    if (last.place != Place::kUndefined && last.place != Place::kCaptured) {
       append_access(last.tensor, operand.access, accesses);
     }
   }

@@ -4,10 +4,12 @@
 // descriptor per operand. On the worker the record becomes CPU tensors over the same bytes (one
 // alias storage per storage, so that torch's overlap checks hold) and the kernel runs on them.
 // Operands:
-//   device tensors   by descriptor; the stream-ordered allocator keeps their memory valid, no
-//   reference is held pinned tensors   by descriptor, protected by the host allocator's
-//   record_event other CPU tensors  copied into the record at the call (contiguously), so they may
-//   change right after it; read only
+//   - device tensors by descriptor; the stream-ordered allocator keeps their memory valid, no
+//     reference is held
+//   - pinned tensors by descriptor, protected by the host allocator's record_event
+//   - other CPU tensors copied into the record at the call (contiguously), so they may change right
+//     after it; read only
+// After the kernel the outputs must still have the sizes, strides and memory of the record.
 #pragma once
 
 #include <ATen/core/Tensor.h>

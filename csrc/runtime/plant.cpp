@@ -8,11 +8,12 @@
 namespace accel {
 
 void plant(const std::string& name, bool on) {
-  constexpr std::array<std::pair<const char*, Plant>, 4> kNames{{
+  constexpr std::array<std::pair<const char*, Plant>, 5> kNames{{
       {"ticket_rule", Plant::kTicketRule},
       {"capture", Plant::kCapture},
       {"reclaim", Plant::kReclaim},
       {"release_gil", Plant::kReleaseGil},
+      {"restride", Plant::kRestride},
   }};
   for (const auto& [known, value] : kNames) {
     if (name == known) {

@@ -14,6 +14,7 @@ enum class Plant : uint32_t {
   kCapture = 1 << 1, // host operands are referred to instead of copied into the record
   kReclaim = 1 << 2, // a caller does not try again after its worker ran out of memory
   kReleaseGil = 1 << 3, // host waits keep Python's GIL
+  kRestride = 1 << 4, // kernels turn the strides of their outputs round
 };
 
 inline std::atomic<uint32_t> g_plants{0};
@@ -22,7 +23,7 @@ inline bool planted(Plant plant) noexcept {
   return (g_plants.load(std::memory_order_relaxed) & static_cast<uint32_t>(plant)) != 0;
 }
 
-// `name` is one of ticket_rule, capture, reclaim, release_gil. Throws for another.
+// `name` is one of ticket_rule, capture, reclaim, release_gil, restride. Throws for another.
 void plant(const std::string& name, bool on);
 
 } // namespace accel

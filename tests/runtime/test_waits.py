@@ -8,7 +8,7 @@ WAITERS = {
     "Stream.synchronize": "torch.accel.current_stream().synchronize()",
     "Event.synchronize": "event = torch.accel.Event(); event.record(); event.synchronize()",
     "item": "x.sum().item()",
-    "fallback": "x.sort()",
+    "fallback": "x.nonzero()",
     "cpu": "x.cpu()",
     "copy_ from pinned": "x.copy_(pinned)",
     "copy_ from pageable": "x.copy_(large)",

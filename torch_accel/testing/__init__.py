@@ -63,7 +63,7 @@ def plant(fault: str) -> Iterator[None]:
 
     ``ticket_rule``: threads that write at once get memory that queued work still uses. ``capture``: host operands
     are referred to instead of copied. ``reclaim``: no second try after a worker ran out of memory.
-    ``release_gil``: host waits keep the GIL.
+    ``release_gil``: host waits keep the GIL. ``restride``: kernels turn the strides of their outputs round.
 
     Raises:
         RuntimeError: another name.
