@@ -130,7 +130,10 @@ def test_failed_kernel_surfaces_at_the_next_wait(wait):
             x = fail()  # returns
         text = message(lambda: wait(x), torch.AcceleratorError)
         assert_expected_inline(
-            text, """bernoulli_: bernoulli_ expects p to be in [0, 1], but got p=2 (operands: Float[3], Float[3])"""
+            text,
+            """\
+accel kernel failed: bernoulli_: bernoulli_ expects p to be in [0, 1], but got p=2 (operands: Float[3], Float[3])
+Kernels fail after their launch, so this call may not be the one to blame. ACCEL_LAUNCH_BLOCKING=1 raises the error at the launch.""",
         )
         wait(x)  # raised once
         assert torch.ones(3, device="accel").sum().item() == 3

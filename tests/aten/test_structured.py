@@ -286,7 +286,9 @@ def test_text_of_a_late_error():
         torch.accel.synchronize()
     assert_expected_inline(
         str(raised.value),
-        """gather: index 7 is out of bounds for dimension 0 with size 2 (operands: Float[1, 1], Float[2, 2], Long[1, 1])""",
+        """\
+accel kernel failed: gather: index 7 is out of bounds for dimension 0 with size 2 (operands: Float[1, 1], Float[2, 2], Long[1, 1])
+Kernels fail after their launch, so this call may not be the one to blame. ACCEL_LAUNCH_BLOCKING=1 raises the error at the launch.""",
     )
 
 
@@ -318,5 +320,7 @@ def test_an_output_of_other_geometry_is_an_error(x):
         torch.accel.synchronize()
     assert_expected_inline(
         str(raised.value),
-        """add: accel: the CPU's kernel gave output 0 of shape [3, 4] other sizes, strides or memory; pass an output of the right shape, or none (operands: Float[3, 4], Float[3, 4], Float[3, 4])""",
+        """\
+accel kernel failed: add: accel: the CPU's kernel gave output 0 of shape [3, 4] other sizes, strides or memory; pass an output of the right shape, or none (operands: Float[3, 4], Float[3, 4], Float[3, 4])
+Kernels fail after their launch, so this call may not be the one to blame. ACCEL_LAUNCH_BLOCKING=1 raises the error at the launch.""",
     )
