@@ -25,7 +25,12 @@ def script():
             capture_output=True,
             text=True,
             cwd=ROOT,
-            env={**os.environ, **{name: str(value) for name, value in environment.items()}},
+            # Scripts are about queued work: they ask for blocking launches themselves.
+            env={
+                **os.environ,
+                "ACCEL_LAUNCH_BLOCKING": "0",
+                **{name: str(value) for name, value in environment.items()},
+            },
             timeout=timeout + 60,
         )
         if check:
@@ -42,3 +47,12 @@ def threads_of_the_device():
         import torch
 
         torch.set_num_threads(int(os.environ["ACCEL_THREADS"]))
+
+
+@pytest.fixture
+def queued():
+    """For tests that launches return at once, where ACCEL_LAUNCH_BLOCKING=1 is being tried."""
+    from torch_accel.testing import launch_blocking
+
+    with launch_blocking(False):
+        yield

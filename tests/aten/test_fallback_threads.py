@@ -38,6 +38,7 @@ def test_no_mismatch():
     assert mismatches(ROUNDS) == 0
 
 
+@pytest.mark.usefixtures("queued")
 def test_mismatches_without_the_ticket_rule():
     # By construction, not by luck: see test_ticket_rule.py. Here the stress shows that it can see the rule broken.
     with plant("ticket_rule"):

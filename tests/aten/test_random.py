@@ -257,6 +257,7 @@ def test_bernoulli_tensor(where: str, dtype: torch.dtype) -> None:
     assert torch.equal(drawn.cpu(), expected.float())
 
 
+@pytest.mark.usefixtures("queued")
 def test_bernoulli_captures_its_probabilities() -> None:
     """A CPU operand may change right after the call, though the launch is still queued."""
     p = torch.zeros(100)
@@ -490,6 +491,7 @@ def test_fork_rng() -> None:
     assert torch.equal(inside, torch.rand(5, device="accel"))
 
 
+@pytest.mark.usefixtures("queued")
 def test_get_state_does_not_wait() -> None:
     """The state moves at the call, so it can be read while the draws are still queued."""
     g = generator()
@@ -640,6 +642,7 @@ NotImplementedError: "native_dropout_accel" not implemented for 'Long'""",
     )
 
 
+@pytest.mark.usefixtures("queued")
 def test_probability_outside_surfaces_at_synchronisation() -> None:
     torch.empty(3, device="accel").bernoulli_(torch.tensor([0.5, 1.5, 0.5], device="accel"))
     with pytest.raises(RuntimeError, match=r"bernoulli_ expects p to be in \[0, 1\], but got p=1.5"):

@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 CONDITIONS = {
     "poisoned memory": {"ACCEL_POISON": "1"},
+    "blocking launches": {"ACCEL_LAUNCH_BLOCKING": "1"},
     "late launches": {"ACCEL_DELAY_US": "200"},
     "schedule 1": {"ACCEL_SCHEDULE_SEED": "1"},
     "schedule 2": {"ACCEL_SCHEDULE_SEED": "2", "ACCEL_POISON": "1"},
