@@ -1,10 +1,12 @@
 // copy_ in all directions, with CUDA's meaning of non_blocking, and what reads or writes single
 // values.
 //
-//   device -> device   queued; between devices both streams are ordered
-//   host -> device     pinned: read in place, the host waits unless non_blocking. Pageable:
-//   captured at the call when small or non_blocking, else the host waits device -> host     pinned
-//   and non_blocking: queued. Otherwise the host waits
+// device -> device: queued; between devices both streams are ordered.
+//
+// host -> device: a pinned source is read in place, and the host waits unless non_blocking. A
+// pageable one is captured at the call when small or non_blocking, else the host waits.
+//
+// device -> host: queued if pinned and non_blocking, else the host waits.
 #include "copy.h"
 
 #include <ATen/ExpandUtils.h>
@@ -26,12 +28,9 @@ namespace {
 // second copy. CUDA's driver stages the same 64 KiB.
 constexpr size_t kCaptureBytes = 64 * 1024;
 
-void copy_kernel(at::TensorList tensors) {
-  tensors[0].copy_(tensors[1]);
-}
 struct CopyKernel {
   void operator()(at::TensorList tensors) const {
-    copy_kernel(tensors);
+    tensors[0].copy_(tensors[1]);
   }
 };
 

@@ -42,7 +42,6 @@ struct alignas(kAlign) Header {
   HostState host;
   uint32_t num_operands;
   uint32_t kernel_bytes;
-  c10::Device device{kDeviceType};
 };
 
 enum class Place : uint8_t { kUndefined, kDevice, kPinned, kCaptured, kSame };
@@ -349,11 +348,7 @@ Enqueued enqueue(
   // Only plain writes until the commit: nothing here throws or waits.
   auto* at = static_cast<char*>(payload);
   ::new (at) Header{
-      run,
-      host,
-      static_cast<uint32_t>(prepared.size()),
-      static_cast<uint32_t>(kernel_bytes),
-      stream.device()};
+      run, host, static_cast<uint32_t>(prepared.size()), static_cast<uint32_t>(kernel_bytes)};
   at += sizeof(Header);
   std::memcpy(at, kernel, kernel_bytes);
   at += aligned(kernel_bytes);

@@ -33,9 +33,6 @@ inline Operand reads(const at::Tensor& t) {
 inline Operand writes(const at::Tensor& t) {
   return {t, accelAccessWrite};
 }
-inline Operand updates(const at::Tensor& t) {
-  return {t, accelAccessRead | accelAccessWrite};
-}
 
 namespace detail {
 using Run = void (*)(const void* kernel, at::TensorList aliases);

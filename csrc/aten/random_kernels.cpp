@@ -120,7 +120,8 @@ void through_dense(const at::Tensor& out, const Fill& fill) {
   out.copy_(dense);
 }
 
-// Hands out the words of consecutive elements: block(data, r0, r1, n) sets data[0 .. n).
+// Hands out the words of consecutive elements: block(first, data, r0, r1, n) sets data[0 .. n),
+// the elements from `first` on.
 template <class T, class Block>
 void fill_blocks(const at::Tensor& out, Key key, const Block& block) {
   through_dense(out, [&](const at::Tensor& dense) {
@@ -129,7 +130,7 @@ void fill_blocks(const at::Tensor& out, Key key, const Block& block) {
       uint32_t r0[kBlock];
       uint32_t r1[kBlock];
       draw(key, first, n, r0, r1);
-      block(begin + first, r0, r1, n);
+      block(first, begin + first, r0, r1, n);
     });
   });
 }
@@ -137,7 +138,7 @@ void fill_blocks(const at::Tensor& out, Key key, const Block& block) {
 // out[i] = transform(words of i), where transform gets (r0, r1).
 template <class T, class Transform>
 void fill_words(const at::Tensor& out, Key key, const Transform& transform) {
-  fill_blocks<T>(out, key, [&](T* data, const uint32_t* r0, const uint32_t* r1, int n) {
+  fill_blocks<T>(out, key, [&](int64_t, T* data, const uint32_t* r0, const uint32_t* r1, int n) {
     for (int j = 0; j < n; ++j) {
       data[j] = transform(r0[j], r1[j]);
     }
@@ -147,7 +148,7 @@ void fill_words(const at::Tensor& out, Key key, const Transform& transform) {
 // out[i] = transform(u), where u is the uniform of i.
 template <class T, class Transform>
 void fill_uniform(const at::Tensor& out, Key key, const Transform& transform) {
-  fill_blocks<T>(out, key, [&](T* data, const uint32_t* r0, const uint32_t*, int n) {
+  fill_blocks<T>(out, key, [&](int64_t, T* data, const uint32_t* r0, const uint32_t*, int n) {
     float u[kBlock];
     to_uniform(r0, n, u);
     for (int j = 0; j < n; ++j) {
@@ -159,7 +160,7 @@ void fill_uniform(const at::Tensor& out, Key key, const Transform& transform) {
 // out[i] = transform(log(u)), u held above 0, where the logarithm has no end.
 template <class T, class Transform>
 void fill_log_uniform(const at::Tensor& out, Key key, const Transform& transform) {
-  fill_blocks<T>(out, key, [&](T* data, const uint32_t* r0, const uint32_t*, int n) {
+  fill_blocks<T>(out, key, [&](int64_t, T* data, const uint32_t* r0, const uint32_t*, int n) {
     float u[kBlock];
     double log_u[kBlock];
     to_uniform(r0, n, u);
@@ -176,7 +177,7 @@ void fill_log_uniform(const at::Tensor& out, Key key, const Transform& transform
 // out[i] = transform(z), where z is the standard normal of i.
 template <class T, class Transform>
 void fill_normal(const at::Tensor& out, Key key, const Transform& transform) {
-  fill_blocks<T>(out, key, [&](T* data, const uint32_t* r0, const uint32_t* r1, int n) {
+  fill_blocks<T>(out, key, [&](int64_t, T* data, const uint32_t* r0, const uint32_t* r1, int n) {
     float z[kBlock];
     to_normal(r0, r1, n, z);
     for (int j = 0; j < n; ++j) {
@@ -299,19 +300,14 @@ void bernoulli(const at::Tensor& out, Key key, const at::Tensor& p) {
   }
   AT_DISPATCH_ALL_TYPES_AND3(
       at::kBool, at::kHalf, at::kBFloat16, out.scalar_type(), "bernoulli_tensor_accel", [&] {
-        through_dense(out, [&](const at::Tensor& dense) {
-          scalar_t* const begin = dense.mutable_data_ptr<scalar_t>();
-          for_each_run(dense, [&](int64_t first, int n) {
-            scalar_t* const data = begin + first;
-            uint32_t r0[kBlock];
-            uint32_t r1[kBlock];
-            draw(key, first, n, r0, r1);
-            for (int j = 0; j < n; ++j) {
-              data[j] =
-                  static_cast<scalar_t>(philox::uniform(r0[j]) < bound[first + j] ? 1.0f : 0.0f);
-            }
-          });
-        });
+        const auto block =
+            [&](int64_t first, scalar_t* data, const uint32_t* r0, const uint32_t*, int n) {
+              for (int j = 0; j < n; ++j) {
+                data[j] =
+                    static_cast<scalar_t>(philox::uniform(r0[j]) < bound[first + j] ? 1.0f : 0.0f);
+              }
+            };
+        fill_blocks<scalar_t>(out, key, block);
       });
 }
 
@@ -388,21 +384,17 @@ void dropout(
           const auto factor = dropout_factor<scalar_t>(1.0 / (1.0 - p));
           const auto bound = static_cast<float>(1.0 - p);
           const scalar_t* in = source.const_data_ptr<scalar_t>();
-          through_dense(out, [&](const at::Tensor& dense) {
-            scalar_t* const begin = dense.mutable_data_ptr<scalar_t>();
-            for_each_run(dense, [&](int64_t first, int n) {
-              scalar_t* const data = begin + first;
-              uint32_t r0[kBlock];
-              uint32_t r1[kBlock];
-              draw(key, first, n, r0, r1);
-              for (int j = 0; j < n; ++j) {
-                const bool kept = philox::uniform(r0[j]) < bound;
-                keep[first + j] = kept;
-                data[j] = static_cast<scalar_t>(
-                    static_cast<Acc<scalar_t>>(in[first + j]) * (kept ? factor : Acc<scalar_t>(0)));
-              }
-            });
-          });
+          const auto block =
+              [&](int64_t first, scalar_t* data, const uint32_t* r0, const uint32_t*, int n) {
+                for (int j = 0; j < n; ++j) {
+                  const bool kept = philox::uniform(r0[j]) < bound;
+                  keep[first + j] = kept;
+                  data[j] = static_cast<scalar_t>(
+                      static_cast<Acc<scalar_t>>(in[first + j]) *
+                      (kept ? factor : Acc<scalar_t>(0)));
+                }
+              };
+          fill_blocks<scalar_t>(out, key, block);
         });
   });
 }

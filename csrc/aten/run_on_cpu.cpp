@@ -105,7 +105,6 @@ c10::IValue to_cpu_argument(const c10::IValue& value, Aliases& aliases) {
 // device's generator seeds.
 struct GeneratorArgument {
   size_t index;
-  GeneratorImpl* device_generator;
   at::Generator cpu;
 };
 
@@ -122,7 +121,7 @@ std::optional<GeneratorArgument> generator_argument(
     if (is_generator) {
       auto* const generator =
           generator_or_default(arguments[i].toOptional<at::Generator>(), device);
-      return GeneratorArgument{i, generator, cpu_generator_for_call(generator)};
+      return GeneratorArgument{i, cpu_generator_for_call(generator)};
     }
   }
   return std::nullopt;

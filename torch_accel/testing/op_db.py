@@ -22,6 +22,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten, tree_map
 
+from .._native import _C
+
 #: operators whose further tensors stay on the CPU for every device
 INDICES_ON_CPU = {"tensor_split"}
 #: the dtypes that the first-light figure counts
@@ -122,13 +124,19 @@ def _is_undefined(name: str) -> bool:
     }
 
 
-def check_operator(op: Any, dtype: torch.dtype, samples: int, device: str = "accel") -> tuple[int, int, list[Failure]]:
+def _fallbacks() -> int:
+    return sum(times for _, times in _C._fallback_counts())
+
+
+def check_operator(
+    op: Any, dtype: torch.dtype, samples: int, device: str = "accel"
+) -> tuple[int, int, int, list[Failure]]:
     """Runs up to `samples` sample inputs of an OpInfo on the CPU and on `device`.
 
-    Returns (samples run, samples bit-equal, failures).
+    Returns (samples run, samples bit-equal, samples without a fallback, failures).
     """
     name = op.full_name if hasattr(op, "full_name") else op.name
-    run = exact = 0
+    run = exact = queued = 0
     failures = []
 
     def fail(index: int, error: BaseException) -> None:
@@ -144,13 +152,15 @@ def check_operator(op: Any, dtype: torch.dtype, samples: int, device: str = "acc
             inputs.append(sample)
     except Exception as error:  # a broken sample generator is a failure like any other
         fail(-1, error)
-        return run, exact, failures
+        return run, exact, queued, failures
     for index, sample in enumerate(inputs):
         # Both sides start from their own copies: in-place operators must not see the other's result.
+        before = _fallbacks()
         try:
             actual = _run(name, op.op, sample, device)
         except Exception as error:
             actual = error
+        queued += _fallbacks() == before
         try:
             expected = _run(name, op.op, sample, "cpu")
         except Exception as error:
@@ -170,7 +180,7 @@ def check_operator(op: Any, dtype: torch.dtype, samples: int, device: str = "acc
             exact += _compare(actual, expected)
         except Exception as error:
             fail(index, error)
-    return run, exact, failures
+    return run, exact, queued, failures
 
 
 def _selected(shard: int, shards: int, names: list[str]) -> Iterator[Any]:
@@ -194,24 +204,26 @@ def main(argv: list[str] | None = None) -> int:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     failures: list[Failure] = []
-    operators = run = exact = 0
+    operators = run = exact = queued = 0
     for op in _selected(shard, shards, options.op):
         operators += 1
         for dtype in DTYPES:
             if dtype in op.dtypes:
                 counts = check_operator(op, dtype, options.samples)
-                run, exact = run + counts[0], exact + counts[1]
-                failures += counts[2]
+                run, exact, queued = run + counts[0], exact + counts[1], queued + counts[2]
+                failures += counts[3]
     failed = {f.op for f in failures}
     print(
-        f"operators {operators - len(failed)}/{operators}, samples {run - len(failures)}/{run}, bit-equal {exact}/{run}"
+        f"operators {operators - len(failed)}/{operators}, samples {run - len(failures)}/{run}, "
+        f"bit-equal {exact}/{run}, without a fallback {queued}/{run}"
     )
     for reason, times in Counter(f.reason.split(":")[0] for f in failures).most_common():
         print(f"  {times:5d} {reason}")
     for failure in failures:
         print(f"  {failure.op} {failure.dtype} sample {failure.sample}: {failure.reason}")
     if options.json:
-        result = {"operators": operators, "samples": run, "exact": exact, "failures": [asdict(f) for f in failures]}
+        result: dict[str, Any] = {"operators": operators, "samples": run, "exact": exact, "queued": queued}
+        result["failures"] = [asdict(f) for f in failures]
         with open(options.json, "w") as file:
             json.dump(result, file, indent=1)
     return len(failed)
