@@ -28,6 +28,8 @@ namespace {
 // second copy. CUDA's driver stages the same 64 KiB.
 constexpr size_t kCaptureBytes = 64 * 1024;
 
+constexpr Cost kCopyCost{.flops = 0};
+
 struct CopyKernel {
   void operator()(at::TensorList tensors) const {
     tensors[0].copy_(tensors[1]);
@@ -65,7 +67,7 @@ void copy_between_devices(const at::Tensor& self, const at::Tensor& src) {
   c10::Event dst_ready(kDeviceType);
   dst_ready.record(dst_stream);
   dst_ready.block(src_stream);
-  launch("copy_", src_stream, {writes(self), reads(src)}, CopyKernel{}, accelEngineCopy);
+  launch("copy_", src_stream, {writes(self), reads(src)}, CopyKernel{}, kCopyCost, accelEngineCopy);
   c10::Event copied(kDeviceType);
   copied.record(src_stream);
   copied.block(dst_stream);
@@ -74,7 +76,7 @@ void copy_between_devices(const at::Tensor& self, const at::Tensor& src) {
 void copy_from_host(const at::Tensor& self, const at::Tensor& src, bool non_blocking) {
   const auto stream = current_stream(self.device().index());
   if (is_pinned(src)) {
-    launch("copy_", stream, {writes(self), reads(src)}, CopyKernel{}, accelEngineCopy);
+    launch("copy_", stream, {writes(self), reads(src)}, CopyKernel{}, kCopyCost, accelEngineCopy);
     if (!non_blocking) {
       synchronize_stream(stream, "copy_");
     }
@@ -82,11 +84,12 @@ void copy_from_host(const at::Tensor& self, const at::Tensor& src, bool non_bloc
   }
   const size_t bytes = src.numel() * src.element_size();
   if (bytes <= kCaptureBytes) {
-    launch("copy_", stream, {writes(self), reads(src)}, CopyKernel{}, accelEngineCopy);
+    launch("copy_", stream, {writes(self), reads(src)}, CopyKernel{}, kCopyCost, accelEngineCopy);
   } else if (non_blocking) {
     const auto staged = at::empty(src.sizes(), src.options().pinned_memory(true));
     staged.copy_(src);
-    launch("copy_", stream, {writes(self), reads(staged)}, CopyKernel{}, accelEngineCopy);
+    launch(
+        "copy_", stream, {writes(self), reads(staged)}, CopyKernel{}, kCopyCost, accelEngineCopy);
   } else {
     launch_and_wait(
         "copy_",
@@ -101,7 +104,7 @@ void copy_from_host(const at::Tensor& self, const at::Tensor& src, bool non_bloc
 void copy_to_host(const at::Tensor& self, const at::Tensor& src, bool non_blocking) {
   const auto stream = current_stream(src.device().index());
   if (non_blocking && is_pinned(self)) {
-    launch("copy_", stream, {writes(self), reads(src)}, CopyKernel{}, accelEngineCopy);
+    launch("copy_", stream, {writes(self), reads(src)}, CopyKernel{}, kCopyCost, accelEngineCopy);
   } else {
     launch_and_wait(
         "copy_",
@@ -171,6 +174,7 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool non_blocking) {
           current_stream(self.device().index()),
           {writes(self), reads(source)},
           CopyKernel{},
+          kCopyCost,
           accelEngineCopy);
     } else {
       copy_between_devices(self, source);

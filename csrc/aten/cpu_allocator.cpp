@@ -11,6 +11,7 @@ namespace accel {
 
 namespace {
 thread_local RedirectAllocations* t_redirect = nullptr;
+thread_local PlaceAllocations* t_place = nullptr;
 } // namespace
 
 struct CpuAllocator final : c10::Allocator {
@@ -19,6 +20,11 @@ struct CpuAllocator final : c10::Allocator {
   }
 
   c10::DataPtr allocate(size_t bytes) override {
+    if (C10_UNLIKELY(t_place != nullptr)) {
+      if (void* const host = t_place->take(bytes)) {
+        return {host, host, &deleter, c10::Device(c10::DeviceType::CPU)};
+      }
+    }
     auto* const redirect = t_redirect;
     if (C10_LIKELY(redirect == nullptr) || bytes == 0) {
       return base_->allocate(bytes);
@@ -40,6 +46,9 @@ struct CpuAllocator final : c10::Allocator {
 
  private:
   static void deleter(void* host) {
+    if (t_place != nullptr && t_place->give_back(host)) {
+      return;
+    }
     if (!is_arena_address(host)) {
       s_base_deleter(host);
       return;
@@ -66,6 +75,48 @@ RedirectAllocations::RedirectAllocations(c10::Stream stream) : stream_(stream), 
 
 RedirectAllocations::~RedirectAllocations() {
   t_redirect = outer_;
+}
+
+PlaceAllocations::PlaceAllocations(at::TensorList outputs) : outer_(t_place) {
+  for (const auto& output : outputs) {
+    if (output.defined() && output.numel() > 0) {
+      places_.push_back({output.data_ptr(), output.nbytes(), false});
+    } else {
+      places_.push_back({nullptr, 0, true});
+    }
+  }
+  t_place = this;
+}
+
+PlaceAllocations::~PlaceAllocations() {
+  t_place = outer_;
+}
+
+int PlaceAllocations::index_of(const void* data) const {
+  for (size_t i = 0; i < places_.size(); ++i) {
+    if (data != nullptr && places_[i].host == data) {
+      return static_cast<int>(i);
+    }
+  }
+  return -1;
+}
+
+void* PlaceAllocations::take(size_t bytes) {
+  for (auto& place : places_) {
+    if (!place.taken && place.bytes == bytes) {
+      place.taken = true;
+      return place.host;
+    }
+  }
+  return nullptr;
+}
+
+bool PlaceAllocations::give_back(const void* host) {
+  const int index = index_of(host);
+  if (index >= 0) {
+    places_[index].taken = false;
+  }
+  return index >= 0;
 }
 
 } // namespace accel

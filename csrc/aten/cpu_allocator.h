@@ -1,14 +1,17 @@
-// The process's CPU allocator with a detour: while a thread redirects, what CPU kernels allocate on
-// it comes from device memory, so that their results need no copy.
+// The process's CPU allocator with detours: while a thread redirects, what CPU kernels allocate on
+// it comes from device memory; while it places, what has the size of an output becomes that output.
+// Either way their results need no copy.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/Stream.h>
+#include <c10/util/SmallVector.h>
 
 #include <vector>
 
 namespace accel {
 
-// Puts the detour before the CPU allocator in force. Called once, when the extension is loaded.
+// Puts the detours before the CPU allocator in force. Called once, when the extension is loaded.
 void install_cpu_allocator();
 
 // While alive, CPU allocations of this thread are device memory of `stream` (as the host's alias).
@@ -30,6 +33,33 @@ class RedirectAllocations {
   c10::Stream stream_;
   std::vector<void*> outstanding_;
   RedirectAllocations* outer_;
+};
+
+// While alive, the first CPU allocation of this thread with the exact size of one of `outputs` gets
+// that output's memory (and the next one after it was freed): a kernel that makes its results
+// writes them where they belong.
+class PlaceAllocations {
+ public:
+  explicit PlaceAllocations(at::TensorList outputs); // contiguous or dense CPU tensors
+  ~PlaceAllocations();
+  PlaceAllocations(const PlaceAllocations&) = delete;
+  PlaceAllocations& operator=(const PlaceAllocations&) = delete;
+
+  // The output whose memory `data` is, or -1.
+  int index_of(const void* data) const;
+
+ private:
+  friend struct CpuAllocator;
+  void* take(size_t bytes);
+  bool give_back(const void* host);
+
+  struct Place {
+    void* host;
+    size_t bytes;
+    bool taken;
+  };
+  c10::SmallVector<Place, 4> places_;
+  PlaceAllocations* outer_;
 };
 
 } // namespace accel

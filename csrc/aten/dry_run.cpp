@@ -20,8 +20,8 @@ class IgnoreWarnings : public c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };
 
-size_t key_of(c10::ArrayRef<Operand> operands, detail::Run run) {
-  size_t key = std::hash<detail::Run>()(run);
+size_t key_of(c10::ArrayRef<Operand> operands, size_t kernel) {
+  size_t key = kernel;
   for (const auto& [tensor, access] : operands) {
     const auto dtype = tensor.defined() ? tensor.scalar_type() : c10::ScalarType::Undefined;
     key = c10::hash_combine(key, static_cast<size_t>(dtype));
@@ -63,8 +63,11 @@ Tensors dummies(c10::ArrayRef<Operand> operands) {
 
 } // namespace
 
-void check_dtypes(c10::ArrayRef<Operand> operands, detail::Run run, const void* kernel) {
-  const auto key = key_of(operands, run);
+void check_dtypes(
+    c10::ArrayRef<Operand> operands,
+    size_t kernel,
+    c10::function_ref<void(at::TensorList dummies)> run) {
+  const auto key = key_of(operands, kernel);
   thread_local std::unordered_set<size_t> known;
   if (known.count(key) != 0 || !small(operands)) {
     return;
@@ -73,7 +76,7 @@ void check_dtypes(c10::ArrayRef<Operand> operands, detail::Run run, const void* 
   const c10::WarningUtils::WarningHandlerGuard guard(&ignore);
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   try {
-    run(kernel, dummies(operands));
+    run(dummies(operands));
   } catch (const c10::NotImplementedError&) {
     throw;
   } catch (const c10::Error&) {

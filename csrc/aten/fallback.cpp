@@ -113,4 +113,9 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::St
   run_on_cpu(op, stack);
 }
 
+void fallback_declined(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  run_on_cpu(op, stack);
+  count(op);
+}
+
 } // namespace accel

@@ -18,6 +18,10 @@ namespace accel {
 // kernel would otherwise win over the CPU's (fallback_ops.cpp).
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
+// For an operator that is queued as a rule, but not with these arguments: they need the kernel to
+// see them, or to refuse them. Its errors come first: only a call that succeeds is a fallback.
+void fallback_declined(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+
 // ACCEL_FALLBACK=allow|warn|error. Throws for another value, naming the variable and the values.
 void set_fallback_mode(const std::string& mode);
 std::string fallback_mode();

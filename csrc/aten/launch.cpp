@@ -292,12 +292,32 @@ accelError_t invoke(const void* payload) {
   return code;
 }
 
-struct Enqueued {
-  uint64_t ticket;
-  accelError_t code; // of the launch itself, where ACCEL_LAUNCH_BLOCKING=1 waited for it
-};
+// The class of arithmetic that a dtype's operations count in.
+int flops_class(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kDouble:
+    case at::kComplexDouble:
+      return accelFlopsF64;
+    case at::kFloat:
+    case at::kComplexFloat:
+      return accelFlopsF32;
+    case at::kHalf:
+    case at::kBFloat16:
+    case at::kComplexHalf:
+      return accelFlopsF16;
+    default:
+      return c10::isFloat8Type(dtype) ? accelFlopsF8 : accelFlopsInt;
+  }
+}
 
-// Throws only if nothing was enqueued.
+} // namespace
+
+namespace detail {
+
+void* kernel_of(void* payload) {
+  return static_cast<char*>(payload) + sizeof(Header);
+}
+
 Enqueued enqueue(
     const char* name,
     c10::Stream stream,
@@ -306,6 +326,7 @@ Enqueued enqueue(
     const void* kernel,
     size_t kernel_bytes,
     void (*destroy)(void*),
+    const Cost& cost,
     accelEngine engine) {
   emit_collected_warnings();
   PreparedList prepared;
@@ -331,6 +352,7 @@ Enqueued enqueue(
   info.cores = -1;
   std::fill(std::begin(info.bytes), std::end(info.bytes), -1);
   std::fill(std::begin(info.flops), std::end(info.flops), -1);
+  info.flops[flops_class(cost.dtype)] = cost.flops;
   info.accesses = accesses.data();
   info.num_accesses = static_cast<uint32_t>(accesses.size());
 
@@ -367,7 +389,26 @@ Enqueued enqueue(
   return {ticket, code};
 }
 
+uint64_t launch(
+    const char* name,
+    c10::Stream stream,
+    c10::ArrayRef<Operand> operands,
+    Run run,
+    const void* kernel,
+    size_t kernel_bytes,
+    const Cost& cost,
+    accelEngine engine) {
+  const auto [ticket, code] =
+      enqueue(name, stream, operands, run, kernel, kernel_bytes, nullptr, cost, engine);
+  check(code);
+  return ticket;
+}
+
+} // namespace detail
+
 // ---- launch_and_wait
+
+namespace {
 
 // Shared by the waiting caller and the record, so that neither outlives it when the device is
 // aborted in between.
@@ -394,28 +435,10 @@ void run_call(const void* kernel, at::TensorList aliases) {
 }
 
 void destroy_call(void* payload) {
-  delete *reinterpret_cast<CallPtr**>(static_cast<char*>(payload) + sizeof(Header));
+  delete *static_cast<CallPtr**>(detail::kernel_of(payload));
 }
 
 } // namespace
-
-namespace detail {
-
-uint64_t launch(
-    const char* name,
-    c10::Stream stream,
-    c10::ArrayRef<Operand> operands,
-    Run run,
-    const void* kernel,
-    size_t kernel_bytes,
-    accelEngine engine) {
-  const auto [ticket, code] =
-      enqueue(name, stream, operands, run, kernel, kernel_bytes, nullptr, engine);
-  check(code);
-  return ticket;
-}
-
-} // namespace detail
 
 void launch_and_wait(
     const char* name,
@@ -428,8 +451,8 @@ void launch_and_wait(
   call->kernel = &kernel;
   auto owner = std::make_unique<CallPtr>(call);
   auto* const raw = owner.get();
-  auto [ticket, code] =
-      enqueue(name, stream, operands, &run_call, &raw, sizeof(raw), &destroy_call, engine);
+  auto [ticket, code] = detail::enqueue(
+      name, stream, operands, &run_call, &raw, sizeof(raw), &destroy_call, {}, engine);
   owner.release(); // the record's now
   if (code == accelSuccess) {
     code = accelStreamWaitTicket(native(stream), ticket, caller);

@@ -17,9 +17,11 @@
 #include <c10/util/ArrayRef.h>
 
 #include <functional>
+#include <memory>
 #include <type_traits>
 
 #include "../driver/accel.h"
+#include "../runtime/error.h"
 
 namespace accel {
 
@@ -34,8 +36,33 @@ inline Operand writes(const at::Tensor& t) {
   return {t, accelAccessWrite};
 }
 
+// What a launch computes, for tracing and performance models. Unknown is -1, never 0.
+struct Cost {
+  int64_t flops = -1;
+  at::ScalarType dtype = at::kFloat; // of the arithmetic
+};
+
 namespace detail {
 using Run = void (*)(const void* kernel, at::TensorList aliases);
+struct Enqueued {
+  uint64_t ticket;
+  accelError_t code; // of the launch itself, where ACCEL_LAUNCH_BLOCKING=1 waited for it
+};
+// Copies the kernel into a record. Throws only if nothing was enqueued; afterwards `destroy`, if
+// any, is called once.
+Enqueued enqueue(
+    const char* name,
+    c10::Stream stream,
+    c10::ArrayRef<Operand> operands,
+    Run run,
+    const void* kernel,
+    size_t kernel_bytes,
+    void (*destroy)(void* payload),
+    const Cost& cost,
+    accelEngine engine);
+// The kernel within a record's payload.
+void* kernel_of(void* payload);
+// As enqueue, for kernels without a destructor; throws the code of a blocking launch.
 uint64_t launch(
     const char* name,
     c10::Stream stream,
@@ -43,6 +70,7 @@ uint64_t launch(
     Run run,
     const void* kernel,
     size_t kernel_bytes,
+    const Cost& cost,
     accelEngine engine);
 } // namespace detail
 
@@ -55,6 +83,7 @@ uint64_t launch(
     c10::Stream stream,
     c10::ArrayRef<Operand> operands,
     const Kernel& kernel,
+    const Cost& cost = {},
     accelEngine engine = accelEngineCompute) {
   static_assert(
       std::is_trivially_copyable_v<Kernel> && std::is_trivially_destructible_v<Kernel>,
@@ -67,7 +96,35 @@ uint64_t launch(
       [](const void* k, at::TensorList aliases) { (*static_cast<const Kernel*>(k))(aliases); },
       &kernel,
       sizeof(Kernel),
+      cost,
       engine);
+}
+
+// As launch, for a kernel that holds more than scalars: the record owns the object and deletes it
+// after the last run, on any thread. It must hold no device tensor and no Python object.
+template <class Kernel>
+uint64_t launch(
+    const char* name,
+    c10::Stream stream,
+    c10::ArrayRef<Operand> operands,
+    std::unique_ptr<const Kernel> kernel,
+    const Cost& cost = {}) {
+  const auto* const raw = kernel.get();
+  const auto [ticket, code] = detail::enqueue(
+      name,
+      stream,
+      operands,
+      [](const void* k, at::TensorList aliases) {
+        (**static_cast<const Kernel* const*>(k))(aliases);
+      },
+      &raw,
+      sizeof(raw),
+      [](void* payload) { delete *static_cast<const Kernel**>(detail::kernel_of(payload)); },
+      cost,
+      accelEngineCompute);
+  kernel.release(); // the record's now
+  check(code);
+  return ticket;
 }
 
 // As launch, and waits until it is complete; the kernel's exception is rethrown here with its own

@@ -14,6 +14,7 @@
 #include "../runtime/stream.h"
 #include "adopt.h"
 #include "alias.h"
+#include "arguments.h"
 #include "cpu_allocator.h"
 #include "device_check.h"
 #include "launch.h"
@@ -21,46 +22,6 @@
 namespace accel {
 
 namespace {
-
-template <class Fn>
-void for_each_tensor(const c10::IValue& value, Fn&& visit) {
-  if (value.isTensor()) {
-    visit(value.toTensor());
-  } else if (value.isTensorList()) {
-    for (const at::Tensor& tensor : value.toTensorVector()) {
-      visit(tensor);
-    }
-  } else if (value.isList()) { // Tensor?[]
-    for (const c10::IValue& element : value.toListRef()) {
-      if (element.isTensor()) {
-        visit(element.toTensor());
-      }
-    }
-  }
-}
-
-bool on_accel(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.device().type() == kDeviceType;
-}
-
-// The device whose current stream runs the call: that of the first device tensor, of a Device
-// argument, or the current one.
-c10::Device device_of_call(c10::ArrayRef<c10::IValue> arguments) {
-  std::optional<c10::Device> found;
-  for (const auto& value : arguments) {
-    for_each_tensor(value, [&](const at::Tensor& tensor) {
-      if (!found && on_accel(tensor)) {
-        found = tensor.device();
-      }
-    });
-  }
-  for (const auto& value : arguments) {
-    if (!found && value.isDevice() && value.toDevice().type() == kDeviceType) {
-      found = value.toDevice();
-    }
-  }
-  return {kDeviceType, checked_index(found ? found->index() : c10::DeviceIndex(-1))};
-}
 
 // True if a failed attempt may have changed an input, so that it cannot be repeated. out= arguments
 // are only ever overwritten.

@@ -100,10 +100,10 @@ void launch_operator(
     const void* kernel,
     size_t kernel_bytes,
     bool fits) {
-  check_dtypes(operands, run, kernel);
+  check_dtypes(operands, std::hash<Run>()(run), [&](at::TensorList t) { run(kernel, t); });
   const auto stream = stream_of(operands);
   if (C10_LIKELY(fits)) {
-    launch(name, stream, operands, run, kernel, kernel_bytes, accelEngineCompute);
+    launch(name, stream, operands, run, kernel, kernel_bytes, {}, accelEngineCompute);
   } else {
     launch_and_wait(
         name, stream, operands, [&](at::TensorList t) { run(kernel, t); }, "long_argument");

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "../aten/fallback.h"
+#include "../aten/queued_operator.h"
 #include "../driver/accel.h"
 #include "../runtime/allocator.h"
 #include "../runtime/error.h"
@@ -58,6 +59,14 @@ std::map<std::string, uint64_t> wait_counts() {
 void bind_testing(py::module_& m) {
   py::class_<StreamHold>(m, "_StreamHold", py::module_local()).def("release", &StreamHold::release);
 
+  def(m, "_shape_function_operators", [] {
+    std::vector<std::string> names;
+    for (const auto& row : shape_rows()) {
+      names.emplace_back(row.op);
+    }
+    return names;
+  });
+  def(m, "_misplaced_results", &misplaced_results);
   def(m, "_fallback_counts", &fallback_counts);
   def(m, "_reset_fallback_counts", &reset_fallback_counts);
   def(m, "_fallback_mode", &fallback_mode);

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "../aten/cpu_allocator.h"
+#include "../aten/queued_operator.h"
 #include "../aten/register.h"
 #include "../driver/accel.h"
 #include "../runtime/device.h"
@@ -77,6 +78,7 @@ PYBIND11_MODULE(_C, m) {
   hooks.after = &acquire_gil;
   accel::check(accelSetWaitHooks(&hooks));
   accel::install_cpu_allocator();
+  accel::register_queued_operators();
   accel::register_fallback();
   bind_process(m);
   bind_device(m);

@@ -1,0 +1,40 @@
+#include "call.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/ExpandUtils.h>
+
+#include "../runtime/allocator.h"
+
+namespace accel {
+
+namespace {
+constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
+}
+
+at::Tensor make(at::IntArrayRef sizes, at::ScalarType dtype) {
+  return at::detail::empty_generic(sizes, device_allocator(), kKeys, dtype, std::nullopt);
+}
+
+at::Tensor make(at::IntArrayRef sizes, at::ScalarType dtype, at::MemoryFormat format) {
+  return at::detail::empty_generic(sizes, device_allocator(), kKeys, dtype, format);
+}
+
+at::Tensor make_strided(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype) {
+  return at::detail::empty_strided_generic(sizes, strides, device_allocator(), kKeys, dtype);
+}
+
+at::Tensor make_like(const at::Tensor& self) {
+  return make_like(self, self.scalar_type());
+}
+
+at::Tensor make_like(const at::Tensor& self, at::ScalarType dtype) {
+  if (self.is_contiguous()) {
+    return make(self.sizes(), dtype);
+  }
+  if (self.is_non_overlapping_and_dense()) {
+    return make_strided(self.sizes(), self.strides(), dtype);
+  }
+  return make_strided(self.sizes(), at::infer_dense_strides(self.sizes(), self.strides()), dtype);
+}
+
+} // namespace accel

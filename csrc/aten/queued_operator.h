@@ -1,0 +1,40 @@
+// The boxed kernel behind the table of shape functions.
+#pragma once
+
+#include <ATen/core/boxing/OperatorKernel.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+#include <vector>
+
+#include "shapes.h"
+
+namespace accel {
+
+class QueuedOperator final : public c10::OperatorKernel {
+ public:
+  QueuedOperator(const c10::OperatorHandle& op, const ShapeRow& row);
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack);
+  // The same, with arguments that the caller has in hand: replaces them on `stack` by the results.
+  void call(torch::jit::Stack* stack) const;
+
+ private:
+  bool overlapping(Arguments arguments) const;
+  // Queues the call with these fresh outputs.
+  void queue(c10::Device device, Arguments arguments, at::TensorList fresh) const;
+
+  c10::OperatorHandle op_;
+  ShapeRow row_;
+  std::vector<bool> written_; // of each argument
+  std::vector<size_t> out_arguments_; // the out= arguments
+  std::vector<int> returns_; // the argument that a result is, or -1 for a fresh one
+};
+
+// How often a kernel's result was not where its output was foreseen, so that it was copied there.
+int64_t misplaced_results();
+
+// Registers the table's operators. Called once.
+void register_queued_operators();
+
+} // namespace accel

@@ -1,0 +1,22 @@
+#include "iterate.h"
+
+#include <ATen/TensorIterator.h>
+
+namespace accel {
+
+Outputs elementwise(std::initializer_list<at::Tensor> inputs, std::optional<at::ScalarType> dtype) {
+  at::TensorIteratorConfig config;
+  config.set_check_mem_overlap(false).allow_cpu_scalars(true).add_owned_output(at::Tensor());
+  for (const auto& input : inputs) {
+    config.add_owned_const_input(input);
+  }
+  if (dtype) {
+    config.check_all_same_dtype(false).declare_static_dtype(*dtype);
+  } else {
+    config.promote_inputs_to_common_dtype(true);
+  }
+  auto iterator = config.build();
+  return outputs(at::Tensor(iterator.output()));
+}
+
+} // namespace accel
