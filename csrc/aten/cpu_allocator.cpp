@@ -6,6 +6,7 @@
 
 #include "../runtime/allocator.h"
 #include "../runtime/device.h"
+#include "../runtime/plant.h"
 
 namespace accel {
 
@@ -102,6 +103,9 @@ int PlaceAllocations::index_of(const void* data) const {
 }
 
 void* PlaceAllocations::take(size_t bytes) {
+  if (C10_UNLIKELY(planted(Plant::kPlacement))) {
+    return nullptr;
+  }
   for (auto& place : places_) {
     if (!place.taken && place.bytes == bytes) {
       place.taken = true;

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <memory>
 
+#include "../runtime/plant.h"
 #include "../runtime/stream.h"
 #include "arguments.h"
 #include "cpu_allocator.h"
@@ -261,6 +262,11 @@ void QueuedOperator::call(torch::jit::Stack* stack) const {
     const auto& out = arguments[out_arguments_[i]].toTensor();
     if (out.scalar_type() != (*made)[i].scalar_type()) {
       made = decline(); // some kernels cast, some refuse
+    }
+  }
+  if (made && C10_UNLIKELY(planted(Plant::kForesight))) {
+    for (auto& tensor : *made) {
+      tensor = tensor.defined() ? tensor.unsqueeze(0) : tensor;
     }
   }
   if (!made) {

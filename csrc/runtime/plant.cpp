@@ -8,12 +8,14 @@
 namespace accel {
 
 void plant(const std::string& name, bool on) {
-  constexpr std::array<std::pair<const char*, Plant>, 5> kNames{{
+  constexpr std::array<std::pair<const char*, Plant>, 7> kNames{{
       {"ticket_rule", Plant::kTicketRule},
       {"capture", Plant::kCapture},
       {"reclaim", Plant::kReclaim},
       {"release_gil", Plant::kReleaseGil},
       {"restride", Plant::kRestride},
+      {"placement", Plant::kPlacement},
+      {"foresight", Plant::kForesight},
   }};
   for (const auto& [known, value] : kNames) {
     if (name == known) {

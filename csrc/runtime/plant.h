@@ -15,6 +15,8 @@ enum class Plant : uint32_t {
   kReclaim = 1 << 2, // a caller does not try again after its worker ran out of memory
   kReleaseGil = 1 << 3, // host waits keep Python's GIL
   kRestride = 1 << 4, // kernels turn the strides of their outputs round
+  kPlacement = 1 << 5, // kernels make their results elsewhere than in their outputs
+  kForesight = 1 << 6, // shape functions foresee a leading dimension that there is not
 };
 
 inline std::atomic<uint32_t> g_plants{0};
@@ -23,7 +25,8 @@ inline bool planted(Plant plant) noexcept {
   return (g_plants.load(std::memory_order_relaxed) & static_cast<uint32_t>(plant)) != 0;
 }
 
-// `name` is one of ticket_rule, capture, reclaim, release_gil, restride. Throws for another.
+// `name` is one of ticket_rule, capture, reclaim, release_gil, restride, placement,
+// foresight. Throws for another.
 void plant(const std::string& name, bool on);
 
 } // namespace accel

@@ -64,6 +64,8 @@ def plant(fault: str) -> Iterator[None]:
     ``ticket_rule``: threads that write at once get memory that queued work still uses. ``capture``: host operands
     are referred to instead of copied. ``reclaim``: no second try after a worker ran out of memory.
     ``release_gil``: host waits keep the GIL. ``restride``: kernels turn the strides of their outputs round.
+    ``placement``: kernels make results elsewhere than in their outputs. ``foresight``: shape functions foresee a leading
+    dimension too many.
 
     Raises:
         RuntimeError: another name.
