@@ -9,16 +9,14 @@
 
 #include <unordered_set>
 
+#include "../runtime/warning.h"
+
 namespace accel {
 
 namespace {
 
 // Above this many elements the run would cost more than it tells.
 constexpr int64_t kMaxElements = 4096;
-
-class IgnoreWarnings : public c10::WarningHandler {
-  void process(const c10::Warning&) override {}
-};
 
 size_t key_of(c10::ArrayRef<Operand> operands, size_t kernel) {
   size_t key = kernel;
@@ -72,8 +70,7 @@ void check_dtypes(
   if (known.count(key) != 0 || !small(operands)) {
     return;
   }
-  IgnoreWarnings ignore;
-  const c10::WarningUtils::WarningHandlerGuard guard(&ignore);
+  const IgnoreWarnings ignore;
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   try {
     run(dummies(operands));

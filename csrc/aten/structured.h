@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "../runtime/warning.h"
 #include "launch.h"
 #include "packed.h"
 

@@ -16,6 +16,17 @@ class CollectWarnings {
   c10::WarningUtils::WarningHandlerGuard guard_;
 };
 
+// Drops the warnings of this thread while alive.
+class IgnoreWarnings : c10::WarningHandler {
+ public:
+  IgnoreWarnings() : guard_(this) {}
+
+ private:
+  void process(const c10::Warning&) override {}
+
+  c10::WarningUtils::WarningHandlerGuard guard_;
+};
+
 // Emits what was collected on any thread, in order. One relaxed load when there is nothing.
 void emit_collected_warnings();
 

@@ -324,3 +324,12 @@ def test_an_output_of_other_geometry_is_an_error(x):
 accel kernel failed: add: accel: the CPU's kernel gave output 0 of shape [3, 4] other sizes, strides or memory; pass an output of the right shape, or none (operands: Float[3, 4], Float[3, 4], Float[3, 4])
 Kernels fail after their launch, so this call may not be the one to blame. ACCEL_LAUNCH_BLOCKING=1 raises the error at the launch.""",
     )
+
+
+@pytest.mark.parametrize("loss", ["mse_loss", "smooth_l1_loss"])
+def test_no_warning_of_a_resize_that_nobody_asked_for(loss, recwarn):
+    a, b = torch.ones(4, 4, device="accel"), torch.zeros(4, 4, device="accel")
+    result = getattr(torch.nn.functional, loss)(a, b)
+    torch.accel.synchronize()
+    assert result.item() in (1.0, 0.5)
+    assert not recwarn.list

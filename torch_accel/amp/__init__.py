@@ -1,10 +1,6 @@
-"""Automatic mixed precision."""
+"""Automatic mixed precision: ``torch.amp`` with the device filled in, as ``torch.cuda.amp``."""
 
-import torch
+from .autocast_mode import autocast, custom_bwd, custom_fwd, get_amp_supported_dtype
+from .grad_scaler import GradScaler
 
-__all__ = ["get_amp_supported_dtype"]
-
-
-def get_amp_supported_dtype() -> list[torch.dtype]:
-    """The dtypes that ``torch.autocast("accel", dtype=...)`` accepts."""
-    return [torch.float16, torch.bfloat16]
+__all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd", "get_amp_supported_dtype"]

@@ -35,6 +35,10 @@ HOST_CHECKS = {
     "gelu_backward": "at::native::get_gelutype_enum(approximate)",
 }
 
+#: groups whose meta function first asks for an output of the inputs' shape, and makes it the result's afterwards:
+#: the kernel, given the result's shape, would warn of a resize that the caller did not ask for
+RESIZED_BY_META = {"mse_loss", "smooth_l1_loss"}
+
 HEADERS = {"at::native::get_gelutype_enum": "ATen/native/Gelu.h"}
 
 #: types that are bytes already; the others go through pack()
@@ -146,6 +150,8 @@ class Group:
         long = [a.name for a, o in zip(arguments, operands) if o.may_be_long]
         call = wrap(f"at::cpu::{function}(", [o.use for o in operands], ");", 8)
         kernel = f"{captures}(at::TensorList t) {{ {call.strip()} }}"
+        if str(self.schema.name) in RESIZED_BY_META:
+            call = f"        const IgnoreWarnings ignore;\n{call}"
         if "\n" in call or len(kernel) > WIDTH - 8:
             kernel = f"{captures}(at::TensorList t) {{\n{call}\n      }}"
         pieces = [f'"{self.name}"', tensors, kernel]
