@@ -47,7 +47,7 @@ void check_same_device(
       if (!tensor.defined() || tensor.device() == device) {
         return;
       }
-      const bool host_scalar = tensor.device().is_cpu() && tensor.dim() == 0;
+      const bool host_scalar = tensor.device().is_cpu() && tensor.dim() == 0 && !argument.is_out();
       if (!host_scalar &&
           !(tensor.device().is_cpu() && may_be_on_host(schema.name(), argument.name()))) {
         c10::impl::common_device_check_failure(

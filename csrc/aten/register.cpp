@@ -38,6 +38,7 @@ bool wants_fallback(const c10::OperatorHandle& op) {
     return true;
   }
   const bool composite = op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd) ||
+      op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd) ||
       op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutogradNonFunctional);
   return composite &&
       (op.hasKernelForDispatchKey(DispatchKey::CPU) || text.substr(6, 9) == "_foreach_");

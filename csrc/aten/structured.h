@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "../runtime/warning.h"
+#include "host_checks.h"
 #include "launch.h"
 #include "packed.h"
 

@@ -242,3 +242,55 @@ def test_unknown_values_of_variables(script):
     assert len(lines) == len(VARIABLES), done.stdout
     for line, (name, value) in zip(lines, VARIABLES.items()):
         assert line.startswith("accel") and name in line and value in line, line
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda d: torch.addmm(torch.ones(3, 3, device=d), torch.ones(2, 4, device=d), torch.ones(4, 5, device=d)),
+        lambda d: torch.addmm(torch.ones(3, 3, device=d), torch.ones(2, 0, device=d), torch.ones(0, 5, device=d)),
+        lambda d: torch.mean(torch.ones(3, device=d), 0, out=torch.empty((), dtype=torch.int64, device=d)),
+    ],
+    ids=["addmm", "addmm of nothing", "mean to an integer"],
+)
+def test_raises_at_the_call_what_the_kernel_would_raise_later(call):
+    with pytest.raises(RuntimeError) as there:
+        call("cpu")
+    with pytest.raises(RuntimeError) as here:
+        call("accel")
+    assert type(here.value) is type(there.value)
+    assert str(here.value) == str(there.value)
+
+
+@pytest.mark.parametrize("name", ["index_select", "logical_and", "kthvalue"])
+def test_an_out_argument_on_the_cpu_is_refused_even_if_it_has_no_dimensions(name):
+    x = torch.ones(1, device="accel")[0]
+    out = torch.empty(())
+    calls = {
+        "index_select": lambda: torch.index_select(x, 0, torch.zeros((), dtype=torch.int64, device="accel"), out=out),
+        "logical_and": lambda: torch.logical_and(x, x, out=out),
+        "kthvalue": lambda: torch.kthvalue(x, 1, out=(out, torch.empty((), dtype=torch.int64))),
+    }
+    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+        calls[name]()
+
+
+def test_mish_gradient_is_the_cpus():
+    x = torch.linspace(-3, 3, 100, dtype=torch.bfloat16)
+    results = []
+    for device in ("accel", "cpu"):
+        leaf = x.to(device).requires_grad_()
+        torch.nn.functional.mish(leaf).sum().backward()
+        results.append(leaf.grad.cpu())
+    assert torch.equal(*results)
+
+
+def test_triangular_solve_restrides_its_outputs_as_on_the_cpu():
+    a, b = torch.eye(3) + torch.ones(3, 3).triu(), torch.ones(3, 2)
+    results = []
+    for device in ("accel", "cpu"):
+        outs = torch.empty(3, 2, device=device), torch.empty(3, 3, device=device)
+        torch.triangular_solve(b.to(device), a.to(device), out=outs)
+        results.append([(o.cpu(), o.stride()) for o in outs])
+    for (ours, our_stride), (cpus, cpu_stride) in zip(*results, strict=True):
+        assert torch.equal(ours, cpus) and our_stride == cpu_stride
