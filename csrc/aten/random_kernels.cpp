@@ -370,6 +370,16 @@ void full_range(const at::Tensor& out, Key key) {
       });
 }
 
+void uniforms(float* out, Key key, uint64_t first, int64_t n) {
+  uint32_t r0[kBlock];
+  uint32_t r1[kBlock];
+  for (int64_t done = 0; done < n; done += kBlock) {
+    const auto count = static_cast<int>(std::min<int64_t>(kBlock, n - done));
+    draw(key, first + static_cast<uint64_t>(done), count, r0, r1);
+    to_uniform(r0, count, out + done);
+  }
+}
+
 void dropout(
     const at::Tensor& out,
     const at::Tensor& mask,

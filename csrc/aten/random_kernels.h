@@ -25,6 +25,9 @@ void full_64_bits(const at::Tensor& out, Key key);
 // random_(): [0, max] of an integral dtype, [0, 2^digits] of a floating one.
 void full_range(const at::Tensor& out, Key key);
 
+// The uniform numbers in [0, 1) of elements [first, first + n) of the call with this key.
+void uniforms(float* out, Key key, uint64_t first, int64_t n);
+
 // out = input * (mask ? 1 / (1 - p) : 0), with mask drawn to be true with probability 1 - p.
 void dropout(
     const at::Tensor& out,

@@ -6,6 +6,7 @@ std::vector<ShapeRow> shape_rows() {
   std::vector<ShapeRow> rows;
   for (const auto& family :
        {activation_rows(),
+        attention_rows(),
         convolution_rows(),
         embedding_rows(),
         factory_rows(),

@@ -51,6 +51,7 @@ int64_t per_input(Arguments arguments, at::TensorList) {
 
 // The families, a file each in shapes/.
 c10::ArrayRef<ShapeRow> activation_rows();
+c10::ArrayRef<ShapeRow> attention_rows();
 c10::ArrayRef<ShapeRow> convolution_rows();
 c10::ArrayRef<ShapeRow> embedding_rows();
 c10::ArrayRef<ShapeRow> factory_rows();

@@ -1,0 +1,42 @@
+// Attention with dropout, which the CPU has in quadratic memory only: row blocks of the scores are
+// made, used and forgotten, and the backward makes them again from (key, element).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "../runtime/generator.h"
+
+namespace accel::attention {
+
+struct Options {
+  double scale;
+  double dropout; // in (0, 1)
+  bool causal; // row i sees the columns up to i
+  Key key;
+};
+
+// Shapes: query and out (B, H, L, E), key and value (B, H / groups, S, E), logsumexp (B, H, L),
+// mask (undefined, or broadcast to (B, H, L, S); true or 0: takes part). A row that sees nothing is
+// 0. Element (b, h, i, j) of the weights is dropped by draw ((b * H + h) * L + i) * S + j.
+void forward(
+    const at::Tensor& out,
+    const at::Tensor& logsumexp,
+    const at::Tensor& query,
+    const at::Tensor& key,
+    const at::Tensor& value,
+    const at::Tensor& mask,
+    const Options& options);
+
+void backward(
+    const at::Tensor& grad_query,
+    const at::Tensor& grad_key,
+    const at::Tensor& grad_value,
+    const at::Tensor& grad_out,
+    const at::Tensor& query,
+    const at::Tensor& key,
+    const at::Tensor& value,
+    const at::Tensor& logsumexp,
+    const at::Tensor& mask,
+    const Options& options);
+
+} // namespace accel::attention
