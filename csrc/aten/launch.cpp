@@ -382,7 +382,7 @@ Enqueued enqueue(
     bytes += last.bytes;
     uint32_t access = operand.access;
     if (C10_UNLIKELY(planted(Plant::kUndeclaredRead))) {
-      access = last.written ? accelAccessWrite : same ? 0 : access;
+      access = last.written ? uint32_t{accelAccessWrite} : same ? 0 : access;
     }
     if (last.place != Place::kUndefined && last.place != Place::kCaptured && access != 0) {
       append_access(last.tensor, access, accesses);
