@@ -23,6 +23,7 @@
 #include "../runtime/warning.h"
 #include "alias.h"
 #include "host_state.h"
+#include "replay.h"
 
 namespace accel {
 
@@ -42,6 +43,7 @@ struct alignas(kAlign) Header {
   HostState host;
   uint32_t num_operands;
   uint32_t kernel_bytes;
+  bool twice; // see replay.h
 };
 
 enum class Place : uint8_t { kUndefined, kDevice, kPinned, kCaptured, kSame };
@@ -265,9 +267,44 @@ std::string describe_operands(at::TensorList tensors) {
   return text.str();
 }
 
+// Zeroes what the record captured, as a kernel would that computes in its operands.
+void spend(const Header& header, const char* at) {
+  for (uint32_t i = 0; i < header.num_operands; ++i) {
+    auto* const d = const_cast<Descriptor*>(reinterpret_cast<const Descriptor*>(at));
+    at += d->total_bytes;
+    if (d->place == Place::kCaptured) {
+      std::memset(d->captured(), 0, d->storage_bytes);
+    }
+  }
+}
+
+void run_again(const Header& header, const char* kernel, Tensors& aliases) {
+  const auto* const operands = kernel + aligned(header.kernel_bytes);
+  std::vector<FirstResult> results;
+  const auto* at = operands;
+  for (uint32_t i = 0; i < header.num_operands; ++i) {
+    const auto* const d = reinterpret_cast<const Descriptor*>(at);
+    at += d->total_bytes;
+    if (d->written && (d->place == Place::kDevice || d->place == Place::kPinned)) {
+      results.emplace_back(i, aliases[i]);
+    }
+  }
+  if (C10_UNLIKELY(planted(Plant::kSpend))) {
+    spend(header, operands);
+  }
+  const IgnoreWarnings ignore; // the first run raised them
+  aliases = build_aliases(header, operands);
+  header.run(kernel, aliases);
+  check_outputs(header, operands, aliases);
+  for (const auto& result : results) {
+    result.check(aliases[result.operand()]);
+  }
+}
+
 accelError_t invoke(const void* payload) {
   const auto& header = *static_cast<const Header*>(payload);
   const auto* const kernel = static_cast<const char*>(payload) + sizeof(Header);
+  const auto* const operands = kernel + aligned(header.kernel_bytes);
   Tensors aliases;
   accelError_t code = accelErrorLaunchFailure;
   std::string message;
@@ -275,10 +312,12 @@ accelError_t invoke(const void* payload) {
     const ApplyHostState state(header.host);
     const CollectWarnings warnings;
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    const auto* const operands = kernel + aligned(header.kernel_bytes);
     aliases = build_aliases(header, operands);
     header.run(kernel, aliases);
     check_outputs(header, operands, aliases);
+    if (C10_UNLIKELY(header.twice)) {
+      run_again(header, kernel, aliases);
+    }
     return accelSuccess;
   } catch (const c10::OutOfMemoryError& error) {
     code = accelErrorOutOfMemory;
@@ -327,7 +366,8 @@ Enqueued enqueue(
     size_t kernel_bytes,
     void (*destroy)(void*),
     const Cost& cost,
-    accelEngine engine) {
+    accelEngine engine,
+    bool repeatable) {
   emit_collected_warnings();
   PreparedList prepared;
   c10::SmallVector<accelAccess, 8> accesses;
@@ -340,8 +380,12 @@ Enqueued enqueue(
     auto& last = prepared.back();
     last.written = (operand.access & accelAccessWrite) != 0;
     bytes += last.bytes;
-    if (last.place != Place::kUndefined && last.place != Place::kCaptured) {
-      append_access(last.tensor, operand.access, accesses);
+    uint32_t access = operand.access;
+    if (C10_UNLIKELY(planted(Plant::kUndeclaredRead))) {
+      access = last.written ? uint32_t{accelAccessWrite} : same ? 0 : access;
+    }
+    if (last.place != Place::kUndefined && last.place != Place::kCaptured && access != 0) {
+      append_access(last.tensor, access, accesses);
     }
   }
 
@@ -364,13 +408,18 @@ Enqueued enqueue(
   launch.destroy = destroy;
 
   const auto host = HostState::of_this_thread();
+  const bool twice = repeatable && runs_twice(accesses);
   auto* const target = native(stream);
   void* payload = nullptr;
   check(accelLaunchBegin(target, &launch, &payload));
   // Only plain writes until the commit: nothing here throws or waits.
   auto* at = static_cast<char*>(payload);
   ::new (at) Header{
-      run, host, static_cast<uint32_t>(prepared.size()), static_cast<uint32_t>(kernel_bytes)};
+      run,
+      host,
+      static_cast<uint32_t>(prepared.size()),
+      static_cast<uint32_t>(kernel_bytes),
+      twice};
   at += sizeof(Header);
   std::memcpy(at, kernel, kernel_bytes);
   at += aligned(kernel_bytes);
@@ -452,7 +501,7 @@ void launch_and_wait(
   auto owner = std::make_unique<CallPtr>(call);
   auto* const raw = owner.get();
   auto [ticket, code] = detail::enqueue(
-      name, stream, operands, &run_call, &raw, sizeof(raw), &destroy_call, {}, engine);
+      name, stream, operands, &run_call, &raw, sizeof(raw), &destroy_call, {}, engine, false);
   owner.release(); // the record's now
   if (code == accelSuccess) {
     code = accelStreamWaitTicket(native(stream), ticket, caller);

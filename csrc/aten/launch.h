@@ -49,7 +49,7 @@ struct Enqueued {
   accelError_t code; // of the launch itself, where ACCEL_LAUNCH_BLOCKING=1 waited for it
 };
 // Copies the kernel into a record. Throws only if nothing was enqueued; afterwards `destroy`, if
-// any, is called once.
+// any, is called once. A kernel that is not repeatable has state outside its record.
 Enqueued enqueue(
     const char* name,
     c10::Stream stream,
@@ -59,7 +59,8 @@ Enqueued enqueue(
     size_t kernel_bytes,
     void (*destroy)(void* payload),
     const Cost& cost,
-    accelEngine engine);
+    accelEngine engine,
+    bool repeatable = true);
 // The kernel within a record's payload.
 void* kernel_of(void* payload);
 // As enqueue, for kernels without a destructor; throws the code of a blocking launch.

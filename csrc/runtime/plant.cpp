@@ -8,7 +8,7 @@
 namespace accel {
 
 void plant(const std::string& name, bool on) {
-  constexpr std::array<std::pair<const char*, Plant>, 7> kNames{{
+  constexpr std::array<std::pair<const char*, Plant>, 9> kNames{{
       {"ticket_rule", Plant::kTicketRule},
       {"capture", Plant::kCapture},
       {"reclaim", Plant::kReclaim},
@@ -16,6 +16,8 @@ void plant(const std::string& name, bool on) {
       {"restride", Plant::kRestride},
       {"placement", Plant::kPlacement},
       {"foresight", Plant::kForesight},
+      {"spend", Plant::kSpend},
+      {"undeclared_read", Plant::kUndeclaredRead},
   }};
   for (const auto& [known, value] : kNames) {
     if (name == known) {

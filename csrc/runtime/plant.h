@@ -17,6 +17,8 @@ enum class Plant : uint32_t {
   kRestride = 1 << 4, // kernels turn the strides of their outputs round
   kPlacement = 1 << 5, // kernels make their results elsewhere than in their outputs
   kForesight = 1 << 6, // shape functions foresee a leading dimension that there is not
+  kSpend = 1 << 7, // the first of two runs of a record uses its captured operands up
+  kUndeclaredRead = 1 << 8, // an operand that is written and read is declared as written only
 };
 
 inline std::atomic<uint32_t> g_plants{0};
@@ -25,8 +27,8 @@ inline bool planted(Plant plant) noexcept {
   return (g_plants.load(std::memory_order_relaxed) & static_cast<uint32_t>(plant)) != 0;
 }
 
-// `name` is one of ticket_rule, capture, reclaim, release_gil, restride, placement,
-// foresight. Throws for another.
+// `name` is one of ticket_rule, capture, reclaim, release_gil, restride, placement, foresight,
+// spend, undeclared_read. Throws for another.
 void plant(const std::string& name, bool on);
 
 } // namespace accel

@@ -13,6 +13,7 @@ CONDITIONS = {
     "poisoned memory": {"ACCEL_POISON": "1"},
     "blocking launches": {"ACCEL_LAUNCH_BLOCKING": "1"},
     "late launches": {"ACCEL_DELAY_US": "200"},
+    "every record twice": {"ACCEL_REPLAY_TWICE": "1"},
     "schedule 1": {"ACCEL_SCHEDULE_SEED": "1"},
     "schedule 2": {"ACCEL_SCHEDULE_SEED": "2", "ACCEL_POISON": "1"},
     "schedule 3": {"ACCEL_SCHEDULE_SEED": "3", "ACCEL_THREADS": "1"},

@@ -66,6 +66,8 @@ def plant(fault: str) -> Iterator[None]:
     ``release_gil``: host waits keep the GIL. ``restride``: kernels turn the strides of their outputs round.
     ``placement``: kernels make results elsewhere than in their outputs. ``foresight``: shape functions foresee a leading
     dimension too many.
+    ``spend``: the first of two runs of a record (ACCEL_REPLAY_TWICE) uses its captured operands up.
+    ``undeclared_read``: an operand that is written and read is declared as written only.
 
     Raises:
         RuntimeError: another name.
