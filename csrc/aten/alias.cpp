@@ -5,6 +5,7 @@
 #include <c10/core/ScalarType.h>
 
 #include "../runtime/device.h"
+#include "compose.h"
 
 namespace accel {
 
@@ -59,6 +60,14 @@ at::Tensor Aliases::alias(const at::Tensor& tensor) {
     if (entry.original.is_same(tensor)) {
       return entry.alias;
     }
+  }
+  if (C10_UNLIKELY(is_composed(tensor))) {
+    auto composed =
+        compose(tensor, c10::BackendComponent::CPUBit, [this](const at::Tensor& member) {
+          return alias(member);
+        });
+    entries_.push_back({tensor, std::move(composed)});
+    return entries_.back().alias;
   }
   if (C10_UNLIKELY(tensor._is_zerotensor())) { // no memory stands behind it
     entries_.push_back({tensor, zero_tensor_like(tensor)});
