@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string_view>
 #include <vector>
 
 #include "fallback.h"
+#include "neutral.h"
 
 namespace accel {
 
@@ -60,8 +62,20 @@ bool wants_fallback(const c10::OperatorHandle& op) {
   return has_composite(op) && (wants_cpu_kernel(op, kDense) || text.substr(6, 9) == "_foreach_");
 }
 
-bool wants_fallback(const c10::OperatorHandle& op, const Kind& kind) {
-  return wants_cpu_kernel(op, kind) && has_composite(op);
+// The CPU's kernel of an operator for sparse or nested tensors: as it is, or over aliases. Where
+// that kernel is the only one, the fallback of the key will do.
+std::optional<torch::CppFunction> composed_kernel(const c10::OperatorHandle& op, const Kind& kind) {
+  if (!wants_cpu_kernel(op, kind)) {
+    return std::nullopt;
+  }
+  const auto name = c10::toString(op.operator_name());
+  if (is_neutral(std::string_view(name).substr(6), kind.cpu)) {
+    return torch::CppFunction::makeFromBoxedFunction<&run_neutral>();
+  }
+  if (has_composite(op)) {
+    return torch::CppFunction::makeFromBoxedFunction<&fallback>();
+  }
+  return std::nullopt;
 }
 
 // accel has no quantized tensors: the error names the remedy.
@@ -118,8 +132,8 @@ void register_fallback() {
   for (const auto& kind : kComposed) {
     auto& composed = library("aten", kind.accel);
     for (const auto& op : operators) {
-      if (wants_fallback(op, kind)) {
-        composed.impl(c10::toString(op.operator_name()).c_str(), boxed());
+      if (auto kernel = composed_kernel(op, kind)) {
+        composed.impl(c10::toString(op.operator_name()).c_str(), std::move(*kernel));
       }
     }
   }
