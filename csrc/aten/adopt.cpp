@@ -22,12 +22,18 @@ bool same_geometry(const at::Tensor& a, const at::Tensor& b) {
       a.storage_offset() == b.storage_offset();
 }
 
-void check_not_quantized(const at::Tensor& tensor) {
+// accel has tensors of every layout but those of libraries, and none of quantized dtypes.
+void check_kind(const at::Tensor& tensor) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       !tensor.is_quantized(),
       "accel: this operator gives a tensor of ",
       tensor.scalar_type(),
       ", and accel has no quantized tensors; quantize with torchao, or use .cpu() before it");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      tensor.layout() == c10::kStrided || is_composed(tensor),
+      "accel: this operator gives a tensor of layout ",
+      tensor.layout(),
+      ", which accel does not have; use .cpu() before it");
 }
 
 } // namespace
@@ -42,7 +48,7 @@ c10::DataPtr Adoption::take_memory(c10::StorageImpl& cpu) {
 }
 
 void Adoption::sync_inputs() {
-  for (const auto& [original, alias] : aliases.entries()) {
+  for (const auto& [original, alias, cut] : aliases.entries()) {
     if (original._is_zerotensor() || is_composed(original)) {
       continue; // immutable; or below, once the members are right
     }
@@ -61,8 +67,9 @@ void Adoption::sync_inputs() {
           alias.sizes(), alias.strides(), alias.storage_offset());
     }
   }
-  for (const auto& [original, alias] : aliases.entries()) {
-    if (is_composed(original)) {
+  for (const auto& [original, alias, cut] : aliases.entries()) {
+    const bool unchanged = cut.defined() && cut.is_same(alias._values());
+    if (is_composed(original) && !unchanged) {
       recompose(original, alias, [this](const at::Tensor& member) { return adopt_tensor(member); });
     }
   }
@@ -91,7 +98,7 @@ at::Tensor Adoption::adopt_tensor(const at::Tensor& tensor) {
   if (!tensor.defined()) {
     return tensor;
   }
-  for (const auto& [original, alias] : aliases.entries()) {
+  for (const auto& [original, alias, cut] : aliases.entries()) {
     if (alias.is_same(tensor)) {
       return original;
     }
@@ -99,7 +106,7 @@ at::Tensor Adoption::adopt_tensor(const at::Tensor& tensor) {
   if (!tensor.device().is_cpu()) {
     return tensor;
   }
-  check_not_quantized(tensor);
+  check_kind(tensor);
   if (is_composed(tensor)) {
     const c10::DeviceGuard guard(device_);
     return compose(tensor, c10::BackendComponent::PrivateUse1Bit, [this](const at::Tensor& member) {

@@ -35,6 +35,7 @@ class Aliases {
   struct Entry {
     at::Tensor original;
     at::Tensor alias;
+    at::Tensor without_padding; // the alias' values, where it lacks the original's padding
   };
   const std::vector<Entry>& entries() const {
     return entries_;

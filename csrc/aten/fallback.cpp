@@ -130,7 +130,7 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
 }
 
 void fallback_declined(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  run_on_cpu(op, stack);
+  run_on_cpu(op, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), stack);
   count(op);
 }
 

@@ -1,12 +1,11 @@
 #include "neutral.h"
 
-#include <ATen/core/Tensor.h>
 #include <c10/core/DeviceGuard.h>
 
 #include <algorithm>
 #include <array>
-#include <optional>
 
+#include "arguments.h"
 #include "run_on_cpu.h"
 
 namespace accel {
@@ -161,19 +160,6 @@ bool is_unary(std::string_view op) {
   return contains(kUnary, op);
 }
 
-// As the guards that torch generates: the device of the first tensor, or of a Device argument.
-std::optional<c10::Device> device_of(c10::ArrayRef<c10::IValue> arguments) {
-  for (const auto& value : arguments) {
-    if (value.isTensor() && value.toTensor().defined()) {
-      return value.toTensor().device();
-    }
-    if (value.isDevice()) {
-      return value.toDevice();
-    }
-  }
-  return std::nullopt;
-}
-
 } // namespace
 
 bool is_neutral(std::string_view op, c10::DispatchKey cpu) {
@@ -191,8 +177,8 @@ void run_neutral(
     const c10::OperatorHandle& op,
     c10::DispatchKeySet keys,
     torch::jit::Stack* stack) {
-  const c10::OptionalDeviceGuard guard(
-      device_of(torch::jit::last(*stack, op.schema().arguments().size())));
+  const c10::DeviceGuard guard(
+      device_of_call(torch::jit::last(*stack, op.schema().arguments().size())));
   op.redispatchBoxed(cpu_keys(keys), stack);
 }
 

@@ -1,14 +1,12 @@
-// Sums with sparse COO terms, queued: dense + sparse (what an optimizer step does) and the sum of
-// two sparse gradients.
-//
-// The number of distinct indices in a sum of uncoalesced terms depends on their values. The result
-// therefore has room for all, as on CUDA: what the CPU's kernel leaves free repeats the last index
-// with the value -0.0, which changes no sum. So it equals the CPU's result, coalesced or dense, bit
-// for bit.
+// Sparse COO tensors, beyond the CPU's kernels: sums are queued, both dense + sparse (what an
+// optimizer step does) and the sum of two sparse gradients. They equal the CPU's, coalesced or
+// dense, bit for bit.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/SparseTensorUtils.h>
 #include <ATen/ops/_sparse_coo_tensor_with_dims_and_tensors.h>
+#include <ATen/ops/_to_copy_native.h>
 #include <ATen/ops/add.h>
+#include <ATen/ops/copy_native.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/result_type.h>
 #include <torch/library.h>
@@ -17,6 +15,7 @@
 #include "fallback.h"
 #include "launch.h"
 #include "packed.h"
+#include "sparse_padding.h"
 
 namespace accel {
 
@@ -85,18 +84,6 @@ void launch_dense(
       kernel);
 }
 
-// The sum's members at the beginning of roomier ones.
-void pad_into(const at::Tensor& sum, const at::Tensor& indices, const at::Tensor& values) {
-  const auto found = sum._nnz();
-  const auto rest = values.size(0) - found;
-  indices.narrow(1, 0, found).copy_(sum._indices());
-  values.narrow(0, 0, found).copy_(sum._values());
-  indices.narrow(1, found, rest).copy_(indices.narrow(1, found - 1, 1));
-  const auto nothing =
-      values.is_complex() ? at::Scalar(c10::complex<double>(-0.0, -0.0)) : at::Scalar(-0.0);
-  values.narrow(0, found, rest).fill_(nothing);
-}
-
 // sparse + alpha * sparse.
 void launch_sparse(
     const at::Tensor& self,
@@ -110,8 +97,11 @@ void launch_sparse(
   const auto values = at::empty(shape, out._values().options());
   const auto kernel =
       [scalar = pack(alpha), a = PackedCoo(self), b = PackedCoo(other)](at::TensorList t) {
-        const auto sum = at::add(a.unpack(t[2], t[3]), b.unpack(t[4], t[5]), scalar.unpack());
-        pad_into(sum, t[0], t[1]);
+        const auto left = a.unpack(t[2], t[3]);
+        const auto right = b.unpack(t[4], t[5]);
+        cut_padding(left);
+        cut_padding(right);
+        copy_with_padding(at::add(left, right, scalar.unpack()), t[0], t[1]);
       };
   launch(
       "add",
@@ -152,9 +142,35 @@ void add_out(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit
   stack->emplace_back(out);
 }
 
+at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool non_blocking) {
+  at::native::copy_sparse_wrapper_(self, src, non_blocking);
+  if (self.is_cpu() && self.is_sparse() && !non_blocking) {
+    cut_padding(self);
+  }
+  return self;
+}
+
+at::Tensor to_copy(
+    const at::Tensor& self,
+    std::optional<c10::ScalarType> dtype,
+    std::optional<c10::Layout> layout,
+    std::optional<c10::Device> device,
+    std::optional<bool> pin_memory,
+    bool non_blocking,
+    std::optional<c10::MemoryFormat> memory_format) {
+  auto copy =
+      at::native::_to_copy(self, dtype, layout, device, pin_memory, non_blocking, memory_format);
+  if (copy.is_cpu() && copy.is_sparse() && !non_blocking) {
+    cut_padding(copy);
+  }
+  return copy;
+}
+
 } // namespace
 
 TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
+  m.impl("_to_copy", TORCH_FN(to_copy));
+  m.impl("copy_", TORCH_FN(copy_));
   m.impl("add.out", torch::CppFunction::makeFromBoxedFunction<&add_out>());
 }
 
