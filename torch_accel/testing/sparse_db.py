@@ -46,7 +46,7 @@ class SparseOperator:
 
 def _to_layout(matrix: torch.Tensor, layout: torch.layout) -> torch.Tensor:
     blocksize = (1, 1) if layout in (torch.sparse_bsr, torch.sparse_bsc) else None
-    return matrix.to_sparse(layout=layout, blocksize=blocksize)  # type: ignore[call-overload]
+    return matrix.to_sparse(layout=layout, blocksize=blocksize)
 
 
 def operators(layout: torch.layout) -> list[SparseOperator]:
