@@ -1,5 +1,6 @@
 #include "adopt.h"
 
+#include <c10/core/DeviceGuard.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 
 #include "../driver/accel.h"
 #include "../runtime/allocator.h"
+#include "compose.h"
 #include "fallback.h"
 
 namespace accel {
@@ -18,6 +20,20 @@ std::atomic<int64_t> g_leaked_workspace{0};
 bool same_geometry(const at::Tensor& a, const at::Tensor& b) {
   return a.sizes() == b.sizes() && a.strides() == b.strides() &&
       a.storage_offset() == b.storage_offset();
+}
+
+// accel has tensors of every layout but those of libraries, and none of quantized dtypes.
+void check_kind(const at::Tensor& tensor) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !tensor.is_quantized(),
+      "accel: this operator gives a tensor of ",
+      tensor.scalar_type(),
+      ", and accel has no quantized tensors; quantize with torchao, or use .cpu() before it");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      tensor.layout() == c10::kStrided || is_composed(tensor),
+      "accel: this operator gives a tensor of layout ",
+      tensor.layout(),
+      ", which accel does not have; use .cpu() before it");
 }
 
 } // namespace
@@ -32,9 +48,9 @@ c10::DataPtr Adoption::take_memory(c10::StorageImpl& cpu) {
 }
 
 void Adoption::sync_inputs() {
-  for (const auto& [original, alias] : aliases.entries()) {
-    if (original._is_zerotensor()) {
-      continue; // immutable
+  for (const auto& [original, alias, cut] : aliases.entries()) {
+    if (original._is_zerotensor() || is_composed(original)) {
+      continue; // immutable; or below, once the members are right
     }
     auto* const cpu = alias.storage().unsafeGetStorageImpl();
     auto* const storage = original.storage().unsafeGetStorageImpl();
@@ -49,6 +65,12 @@ void Adoption::sync_inputs() {
     if (!same_geometry(original, alias)) {
       original.unsafeGetTensorImpl()->set_sizes_and_strides(
           alias.sizes(), alias.strides(), alias.storage_offset());
+    }
+  }
+  for (const auto& [original, alias, cut] : aliases.entries()) {
+    const bool unchanged = cut.defined() && cut.is_same(alias._values());
+    if (is_composed(original) && !unchanged) {
+      recompose(original, alias, [this](const at::Tensor& member) { return adopt_tensor(member); });
     }
   }
 }
@@ -76,20 +98,20 @@ at::Tensor Adoption::adopt_tensor(const at::Tensor& tensor) {
   if (!tensor.defined()) {
     return tensor;
   }
-  for (const auto& [original, alias] : aliases.entries()) {
+  for (const auto& [original, alias, cut] : aliases.entries()) {
     if (alias.is_same(tensor)) {
       return original;
     }
   }
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      tensor.layout() == c10::kStrided && !tensor.is_quantized() && !tensor.is_nested(),
-      "accel: this operator gives a ",
-      tensor.is_quantized()    ? "quantized"
-          : tensor.is_nested() ? "nested"
-                               : "sparse",
-      " tensor, which accel does not hold yet; use .cpu() before it");
   if (!tensor.device().is_cpu()) {
     return tensor;
+  }
+  check_kind(tensor);
+  if (is_composed(tensor)) {
+    const c10::DeviceGuard guard(device_);
+    return compose(tensor, c10::BackendComponent::PrivateUse1Bit, [this](const at::Tensor& member) {
+      return adopt_tensor(member);
+    });
   }
   const auto& storage = tensor.storage();
   if (const auto* original = aliases.original_storage(storage.unsafeGetStorageImpl())) {

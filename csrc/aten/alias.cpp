@@ -5,6 +5,8 @@
 #include <c10/core/ScalarType.h>
 
 #include "../runtime/device.h"
+#include "compose.h"
+#include "sparse_padding.h"
 
 namespace accel {
 
@@ -60,8 +62,17 @@ at::Tensor Aliases::alias(const at::Tensor& tensor) {
       return entry.alias;
     }
   }
+  if (C10_UNLIKELY(is_composed(tensor))) {
+    auto composed =
+        compose(tensor, c10::BackendComponent::CPUBit, [this](const at::Tensor& member) {
+          return alias(member);
+        });
+    const bool cut = composed.is_sparse() && cut_padding(composed);
+    entries_.push_back({tensor, composed, cut ? composed._values() : at::Tensor()});
+    return entries_.back().alias;
+  }
   if (C10_UNLIKELY(tensor._is_zerotensor())) { // no memory stands behind it
-    entries_.push_back({tensor, zero_tensor_like(tensor)});
+    entries_.push_back({tensor, zero_tensor_like(tensor), {}});
     return entries_.back().alias;
   }
   const auto& storage = tensor.storage();
@@ -76,7 +87,7 @@ at::Tensor Aliases::alias(const at::Tensor& tensor) {
     storages_.push_back({storage, alias_storage(host, storage.nbytes(), /*resizable=*/true)});
     over = &storages_.back().alias;
   }
-  entries_.push_back({tensor, tensor_on(*over, c10::DispatchKey::CPU, geometry_of(tensor))});
+  entries_.push_back({tensor, tensor_on(*over, c10::DispatchKey::CPU, geometry_of(tensor)), {}});
   if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
     entries_.back().alias.unsafeGetTensorImpl()->set_wrapped_number(true);
   }

@@ -28,12 +28,14 @@ at::Tensor tensor_on(c10::Storage storage, c10::DispatchKey backend, const Geome
 // checks see what they would see on the CPU.
 class Aliases {
  public:
-  // `tensor` lives on an accel device and is strided.
+  // `tensor` lives on an accel device. Members of sparse and nested tensors get entries of their
+  // own.
   at::Tensor alias(const at::Tensor& tensor);
 
   struct Entry {
     at::Tensor original;
     at::Tensor alias;
+    at::Tensor without_padding; // the alias' values, where it lacks the original's padding
   };
   const std::vector<Entry>& entries() const {
     return entries_;

@@ -11,15 +11,15 @@ namespace accel {
 namespace {
 
 // convolution_overrideable has the arguments of convolution.
-void convolution(const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack* stack) {
+void convolution(const c10::OperatorHandle&, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::convolution", "");
-  run_on_cpu(op, stack);
+  run_on_cpu(op, keys, stack);
 }
 
 // convolution_backward has one argument more, bias_sizes after weight.
 void convolution_backward(
     const c10::OperatorHandle& self,
-    c10::DispatchKeySet,
+    c10::DispatchKeySet keys,
     torch::jit::Stack* stack) {
   static const auto op =
       c10::Dispatcher::singleton().findSchemaOrThrow("aten::convolution_backward", "");
@@ -33,7 +33,7 @@ void convolution_backward(
     bias_sizes = std::vector<int64_t>{outputs};
   }
   stack->insert(begin + kStride, std::move(bias_sizes));
-  run_on_cpu(op, stack);
+  run_on_cpu(op, keys, stack);
 }
 
 } // namespace

@@ -15,7 +15,7 @@ namespace {
 
 // (operator, argument) pairs that may be on the CPU beside device tensors, as on CUDA; an empty
 // operator stands for every one.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kHostArguments{{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kHostArguments{{
     {"aten::index", "indices"},
     {"aten::_unsafe_index", "indices"},
     {"aten::index_put", "indices"},
@@ -23,6 +23,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kHostArgu
     {"aten::_index_put_impl_", "indices"},
     {"aten::_pack_padded_sequence", "lengths"},
     {"aten::_pad_packed_sequence", "batch_sizes"},
+    {"aten::_nested_from_padded", "cpu_nested_shape_example"},
     {"", "scalars"}, // _foreach_addcmul.Tensor and its kin read them on the host
 }};
 

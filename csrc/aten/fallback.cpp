@@ -71,6 +71,19 @@ void count(const c10::OperatorHandle& op) {
   }
 }
 
+const char* kind_of(c10::DispatchKey key) {
+  switch (key) {
+    case c10::DispatchKey::SparseCPU:
+      return "sparse tensors on ";
+    case c10::DispatchKey::SparseCsrCPU:
+      return "sparse compressed tensors on ";
+    case c10::DispatchKey::NestedTensorCPU:
+      return "nested tensors on ";
+    default:
+      return "";
+  }
+}
+
 } // namespace
 
 void set_fallback_mode(const std::string& text) {
@@ -101,20 +114,23 @@ void reset_fallback_counts() {
   counts().by_operator.clear();
 }
 
-void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   lazy_init(); // raises in a forked child, before any lock
   count(op);
+  const auto key = cpu_keys(keys).highestPriorityTypeId();
   TORCH_CHECK_NOT_IMPLEMENTED(
-      op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU),
+      op.hasComputedKernelForDispatchKey(key),
       "accel: ",
       op.operator_name(),
-      " has no kernel for accel, and none for the CPU that it could fall back on; move its "
-      "operands with .cpu() and use an operator that the CPU has");
-  run_on_cpu(op, stack);
+      " has no kernel for ",
+      kind_of(key),
+      "accel, and none for the CPU that it could fall back on; move its operands with .cpu() and "
+      "use an operator that the CPU has");
+  run_on_cpu(op, keys, stack);
 }
 
 void fallback_declined(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  run_on_cpu(op, stack);
+  run_on_cpu(op, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), stack);
   count(op);
 }
 

@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string_view>
 #include <vector>
 
 #include "fallback.h"
+#include "neutral.h"
 
 namespace accel {
 
@@ -25,38 +27,65 @@ constexpr std::array<std::string_view, 4> kHostComposites{
 // The same, with results that are objects of the host.
 constexpr std::string_view kPackedOperators = "aten::fbgemm_";
 
+// A kind of tensor on accel, and the same on the CPU.
+struct Kind {
+  DispatchKey accel;
+  DispatchKey cpu;
+};
+constexpr Kind kDense{DispatchKey::PrivateUse1, DispatchKey::CPU};
+constexpr std::array<Kind, 3> kComposed{
+    {{DispatchKey::SparsePrivateUse1, DispatchKey::SparseCPU},
+     {DispatchKey::SparseCsrPrivateUse1, DispatchKey::SparseCsrCPU},
+     {DispatchKey::NestedTensorPrivateUse1, DispatchKey::NestedTensorCPU}}};
+
+bool has_composite(const c10::OperatorHandle& op) {
+  return op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd) ||
+      op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd) ||
+      op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutogradNonFunctional);
+}
+
 // An operator with a CPU kernel beside a composite one computes what the CPU computes only through
-// the CPU's kernel. The composite _foreach_ operators run as one call on the worker instead of one
-// call per tensor.
+// the CPU's kernel.
+bool wants_cpu_kernel(const c10::OperatorHandle& op, const Kind& kind) {
+  return !op.hasKernelForDispatchKey(kind.accel) && op.hasKernelForDispatchKey(kind.cpu);
+}
+
+// The composite _foreach_ operators run as one call on the worker instead of one call per tensor.
 bool wants_fallback(const c10::OperatorHandle& op) {
-  const auto& name = op.operator_name();
-  const std::string_view text = name.name;
-  if (text.substr(0, 6) != "aten::" || op.hasKernelForDispatchKey(DispatchKey::PrivateUse1)) {
+  const std::string_view text = op.operator_name().name;
+  if (op.hasKernelForDispatchKey(DispatchKey::PrivateUse1)) {
     return false;
   }
   if (std::find(kHostComposites.begin(), kHostComposites.end(), text) != kHostComposites.end()) {
     return true;
   }
-  const bool composite = op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd) ||
-      op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd) ||
-      op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutogradNonFunctional);
-  return composite &&
-      (op.hasKernelForDispatchKey(DispatchKey::CPU) || text.substr(6, 9) == "_foreach_");
+  return has_composite(op) && (wants_cpu_kernel(op, kDense) || text.substr(6, 9) == "_foreach_");
 }
 
-// Layouts and kinds that have no kernels here: the error names the remedy.
-void unsupported(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack*) {
-  const char* kind = keys.has(DispatchKey::SparsePrivateUse1) ? "sparse"
-      : keys.has(DispatchKey::SparseCsrPrivateUse1)           ? "sparse compressed"
-      : keys.has(DispatchKey::QuantizedPrivateUse1)           ? "quantized"
-                                                              : "nested";
+// The CPU's kernel of an operator for sparse or nested tensors: as it is, or over aliases. Where
+// that kernel is the only one, the fallback of the key will do.
+std::optional<torch::CppFunction> composed_kernel(const c10::OperatorHandle& op, const Kind& kind) {
+  if (!wants_cpu_kernel(op, kind)) {
+    return std::nullopt;
+  }
+  const auto name = c10::toString(op.operator_name());
+  if (is_neutral(std::string_view(name).substr(6), kind.cpu)) {
+    return torch::CppFunction::makeFromBoxedFunction<&run_neutral>();
+  }
+  if (has_composite(op)) {
+    return torch::CppFunction::makeFromBoxedFunction<&fallback>();
+  }
+  return std::nullopt;
+}
+
+// accel has no quantized tensors: the error names the remedy.
+void quantized(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack*) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       false,
       "accel: ",
       op.operator_name(),
-      " has no kernel for ",
-      kind,
-      " tensors on accel yet; move them with .cpu(), or use dense ones");
+      " for a quantized dtype: accel has no quantized tensors; quantize with torchao, or keep them "
+      "on the CPU");
 }
 
 void host_only(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack*) {
@@ -70,31 +99,42 @@ void host_only(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::S
 } // namespace
 
 void register_fallback() {
-  static torch::Library backend(
-      torch::Library::IMPL, "_", DispatchKey::PrivateUse1, __FILE__, __LINE__);
-  backend.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+  static std::vector<torch::Library> libraries;
+  const auto library = [](const char* ns, DispatchKey key) -> torch::Library& {
+    return libraries.emplace_back(torch::Library::IMPL, ns, key, __FILE__, __LINE__);
+  };
+  const auto boxed = [] { return torch::CppFunction::makeFromBoxedFunction<&fallback>(); };
 
-  static std::vector<torch::Library> others;
-  for (const auto key :
-       {DispatchKey::SparsePrivateUse1,
-        DispatchKey::SparseCsrPrivateUse1,
-        DispatchKey::QuantizedPrivateUse1,
-        DispatchKey::NestedTensorPrivateUse1}) {
-    others.emplace_back(torch::Library::IMPL, "_", key, __FILE__, __LINE__);
-    others.back().fallback(torch::CppFunction::makeFromBoxedFunction<&unsupported>());
+  library("_", DispatchKey::QuantizedPrivateUse1)
+      .fallback(torch::CppFunction::makeFromBoxedFunction<&quantized>());
+  library("_", kDense.accel).fallback(boxed());
+  for (const auto& kind : kComposed) {
+    library("_", kind.accel).fallback(boxed());
   }
 
-  static torch::Library aten(
-      torch::Library::IMPL, "aten", DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  std::vector<c10::OperatorHandle> operators;
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const auto& name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findOp(name);
-    if (op && wants_fallback(*op)) {
-      aten.impl(
-          c10::toString(name).c_str(), torch::CppFunction::makeFromBoxedFunction<&fallback>());
-    } else if (op && name.name.rfind(kPackedOperators, 0) == 0) {
-      aten.impl(
-          c10::toString(name).c_str(), torch::CppFunction::makeFromBoxedFunction<&host_only>());
+    if (op && name.name.rfind("aten::", 0) == 0) {
+      operators.push_back(*op);
+    }
+  }
+  auto& dense = library("aten", kDense.accel);
+  for (const auto& op : operators) {
+    const auto name = c10::toString(op.operator_name());
+    if (wants_fallback(op)) {
+      dense.impl(name.c_str(), boxed());
+    } else if (name.rfind(kPackedOperators, 0) == 0) {
+      dense.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunction<&host_only>());
+    }
+  }
+  for (const auto& kind : kComposed) {
+    auto& composed = library("aten", kind.accel);
+    for (const auto& op : operators) {
+      if (auto kernel = composed_kernel(op, kind)) {
+        composed.impl(c10::toString(op.operator_name()).c_str(), std::move(*kernel));
+      }
     }
   }
 }

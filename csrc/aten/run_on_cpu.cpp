@@ -89,15 +89,16 @@ std::optional<GeneratorArgument> generator_argument(
 }
 
 // A kernel written in Python needs the GIL and may look at its thread: it runs on the caller's.
-// Told by where the kernel was registered, once per operator: each such question costs torch
-// memory.
-bool has_python_kernel(const c10::OperatorHandle& op) {
+// Told by where the kernel was registered, once per operator and key: each such question costs
+// torch memory.
+bool has_python_kernel(const c10::OperatorHandle& op, c10::DispatchKey key) {
+  using Known = std::unordered_map<c10::OperatorName, bool>;
   static std::mutex mutex;
-  static auto* const known = new std::unordered_map<c10::OperatorName, bool>(); // leaked: see exit
+  static auto* const by_key = new std::unordered_map<c10::DispatchKey, Known>(); // leaked: see exit
   std::lock_guard<std::mutex> lock(mutex);
-  const auto [entry, inserted] = known->try_emplace(op.operator_name(), false);
+  const auto [entry, inserted] = (*by_key)[key].try_emplace(op.operator_name(), false);
   if (inserted) {
-    const auto kernel = op.getComputedKernelForDispatchKey(c10::DispatchKey::CPU);
+    const auto kernel = op.getComputedKernelForDispatchKey(key);
     const std::string_view debug = kernel.debug(); // registered at FILE:LINE
     const auto file = debug.substr(0, debug.rfind(':'));
     entry->second = file.ends_with(".py") || file.ends_with('>'); // <stdin>, <string>
@@ -107,7 +108,7 @@ bool has_python_kernel(const c10::OperatorHandle& op) {
 
 void attempt(
     const c10::OperatorHandle& op,
-    const char* name,
+    c10::DispatchKeySet keys,
     c10::Stream stream,
     c10::ArrayRef<c10::IValue> arguments,
     Adoption& adoption,
@@ -118,25 +119,34 @@ void attempt(
       results.push_back(to_cpu_argument(argument, adoption.aliases));
     }
     try {
-      op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &results);
+      op.redispatchBoxed(keys, &results);
     } catch (...) {
       results.clear();
       throw;
     }
     adoption.workspace = redirect.outstanding();
   };
-  if (has_python_kernel(op)) {
+  if (has_python_kernel(op, keys.highestPriorityTypeId())) {
     const ExecuteNow now;
     synchronize_stream(stream, "fallback");
     kernel({});
   } else {
-    launch_and_wait(name, stream, {}, kernel, "fallback");
+    launch_and_wait(op.schema().name().c_str(), stream, {}, kernel, "fallback");
   }
 }
 
 } // namespace
 
-void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+c10::DispatchKeySet cpu_keys(c10::DispatchKeySet keys) {
+  constexpr c10::DispatchKeySet kFunctionalities(
+      {c10::DispatchKey::Dense,
+       c10::DispatchKey::Sparse,
+       c10::DispatchKey::SparseCsr,
+       c10::DispatchKey::NestedTensor});
+  return (keys & kFunctionalities) | c10::DispatchKeySet(c10::BackendComponent::CPUBit);
+}
+
+void run_on_cpu(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const auto& schema = op.schema();
   const size_t num_arguments = schema.arguments().size();
   std::vector<c10::IValue> arguments(
@@ -157,7 +167,7 @@ void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   Adoption adoption(device);
   torch::jit::Stack results;
   try {
-    attempt(op, schema.name().c_str(), stream, arguments, adoption, results);
+    attempt(op, cpu_keys(keys), stream, arguments, adoption, results);
   } catch (const c10::OutOfMemoryError&) {
     // The worker may not wait for memory that other streams hold; this thread may.
     if (planted(Plant::kReclaim) || writes_inputs(schema) ||
@@ -168,7 +178,7 @@ void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     if (generator) {
       generator->cpu.set_state(saved->get_state());
     }
-    attempt(op, schema.name().c_str(), stream, arguments, adoption, results);
+    attempt(op, cpu_keys(keys), stream, arguments, adoption, results);
   }
   adoption.sync_inputs();
   for (auto& result : results) {

@@ -594,17 +594,13 @@ def test_operator_without_a_cpu_kernel():
     assert str(raised.value).startswith("accel: fb")
 
 
-SPARSE = {
-    "to_sparse": lambda x: x.to_sparse(),
-    "to_sparse_csr": lambda x: x.to_sparse_csr(),
+OTHER_LAYOUTS = {
     "to_mkldnn": lambda x: x.to_mkldnn(),
-    "sparse_coo_tensor": lambda x: torch.sparse_coo_tensor(torch.zeros(1, 3, device="accel"), x[0]),
     "quantize": lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8),
-    "nested": lambda x: torch.nested.nested_tensor([x, x]) + 1,
 }
 
 
-@pytest.mark.parametrize("call", SPARSE.values(), ids=SPARSE.keys())
+@pytest.mark.parametrize("call", OTHER_LAYOUTS.values(), ids=OTHER_LAYOUTS.keys())
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_other_layouts_name_accel(call):
     x = torch.eye(3, device="accel")

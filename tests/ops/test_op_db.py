@@ -12,9 +12,6 @@ SHARDS = 2
 #: operator -> cause. Each must fail: an entry that passes is a test failure, as is any other operator that fails.
 KNOWN_FAILURES = {
     "nn.functional.linear_cross_entropy.chunked_none": "bfloat16, one sample: torch.nn.LinearCrossEntropyOptions picks the accumulation dtype by device",
-    "sparse.mm.reduce": "sparse CSR tensors are not supported on accel yet",
-    "sparse.sampled_addmm": "sparse CSR tensors are not supported on accel yet",
-    "to_sparse": "sparse COO tensors are not supported on accel yet",
 }
 
 

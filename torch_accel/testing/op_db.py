@@ -76,7 +76,21 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
     )
 
 
-def _compare(actual: Any, expected: Any) -> bool:
+def members(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """The dense tensors that a tensor of any layout consists of; those of a COO tensor once it is coalesced."""
+    if tensor.is_nested:
+        return list(tensor.unbind())
+    if tensor.layout == torch.sparse_coo:
+        tensor = tensor.coalesce()
+        return [tensor.indices(), tensor.values()]
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    return [tensor]
+
+
+def compare(actual: Any, expected: Any) -> bool:
     """True if bit-equal; raises AssertionError if not even close."""
     actual_leaves, actual_spec = tree_flatten(actual)
     expected_leaves, expected_spec = tree_flatten(expected)
@@ -92,11 +106,14 @@ def _compare(actual: Any, expected: Any) -> bool:
             raise AssertionError("the result is on the CPU")
         host = a.detach().cpu()
         e = e.detach()
-        if host.shape != e.shape or host.dtype != e.dtype:
-            raise AssertionError(f"{host.dtype}{list(host.shape)} instead of {e.dtype}{list(e.shape)}")
-        if not torch.equal(_bits(host), _bits(e)):
-            exact = False
-            torch.testing.assert_close(host, e, equal_nan=True)
+        if host.layout != e.layout:
+            raise AssertionError(f"{host.layout} instead of {e.layout}")
+        for mine, theirs in zip(members(host), members(e), strict=True):
+            if mine.shape != theirs.shape or mine.dtype != theirs.dtype:
+                raise AssertionError(f"{mine.dtype}{list(mine.shape)} instead of {theirs.dtype}{list(theirs.shape)}")
+            if not torch.equal(_bits(mine), _bits(theirs)):
+                exact = False
+                torch.testing.assert_close(mine, theirs, equal_nan=True)
     return exact
 
 
@@ -177,7 +194,7 @@ def check_operator(
                 raise actual
             if _is_undefined(name):
                 actual, expected = tree_map(lambda t: torch.zeros_like(t), (actual, expected))
-            exact += _compare(actual, expected)
+            exact += compare(actual, expected)
         except Exception as error:
             fail(index, error)
     return run, exact, queued, failures
