@@ -25,7 +25,14 @@ struct CpuAllocator final : c10::Allocator {
       if (void* const host = t_place->take(bytes)) {
         return {host, host, &deleter, c10::Device(c10::DeviceType::CPU)};
       }
+      auto made = elsewhere(bytes);
+      t_place->note(bytes, made.get());
+      return made;
     }
+    return elsewhere(bytes);
+  }
+
+  c10::DataPtr elsewhere(size_t bytes) {
     auto* const redirect = t_redirect;
     if (C10_LIKELY(redirect == nullptr) || bytes == 0) {
       return base_->allocate(bytes);
@@ -78,12 +85,15 @@ RedirectAllocations::~RedirectAllocations() {
   t_redirect = outer_;
 }
 
-PlaceAllocations::PlaceAllocations(at::TensorList outputs) : outer_(t_place) {
-  for (const auto& output : outputs) {
+PlaceAllocations::PlaceAllocations(at::TensorList outputs, c10::ArrayRef<int32_t> ordinals)
+    : outer_(t_place) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const auto& output = outputs[i];
+    const int32_t ordinal = ordinals.empty() ? -1 : ordinals[i];
     if (output.defined() && output.numel() > 0) {
-      places_.push_back({output.data_ptr(), output.nbytes(), false});
+      places_.push_back({output.data_ptr(), output.nbytes(), ordinal, false});
     } else {
-      places_.push_back({nullptr, 0, true});
+      places_.push_back({nullptr, 0, -1, true});
     }
   }
   t_place = this;
@@ -102,17 +112,42 @@ int PlaceAllocations::index_of(const void* data) const {
   return -1;
 }
 
+int32_t PlaceAllocations::ordinal_of(size_t index, const void* data) const {
+  int32_t ordinal = -1;
+  int32_t next = 0;
+  for (const auto& made : made_) {
+    if (made.bytes == places_[index].bytes) {
+      ordinal = made.host == data ? next : ordinal; // the last: memory is used again
+      ++next;
+    }
+  }
+  return ordinal;
+}
+
 void* PlaceAllocations::take(size_t bytes) {
   if (C10_UNLIKELY(planted(Plant::kPlacement))) {
     return nullptr;
   }
+  const auto ordinal = std::count_if(
+      made_.begin(), made_.end(), [bytes](const Made& made) { return made.bytes == bytes; });
   for (auto& place : places_) {
-    if (!place.taken && place.bytes == bytes) {
+    if (!place.taken && place.bytes == bytes && (place.ordinal < 0 || place.ordinal == ordinal)) {
       place.taken = true;
+      note(bytes, place.host);
       return place.host;
     }
   }
   return nullptr;
+}
+
+void PlaceAllocations::note(size_t bytes, const void* host) {
+  constexpr size_t kNoted = 64; // a result that is made later is not looked for
+  for (const auto& place : places_) {
+    if (place.bytes == bytes && made_.size() < kNoted) {
+      made_.push_back({bytes, host});
+      return;
+    }
+  }
 }
 
 bool PlaceAllocations::give_back(const void* host) {

@@ -35,30 +35,41 @@ class RedirectAllocations {
   RedirectAllocations* outer_;
 };
 
-// While alive, the first CPU allocation of this thread with the exact size of one of `outputs` gets
-// that output's memory (and the next one after it was freed): a kernel that makes its results
-// writes them where they belong.
+// While alive, one CPU allocation of this thread with the exact size of each of `outputs` gets that
+// output's memory: a kernel that makes its results writes them where they belong. It is the first
+// such allocation (and the next one after it was freed), or, with `ordinals`, the one that each
+// output names: some kernels make temporaries of that size first.
 class PlaceAllocations {
  public:
-  explicit PlaceAllocations(at::TensorList outputs); // contiguous or dense CPU tensors
+  // Contiguous or dense CPU tensors. No ordinals, or one each: -1 is the first.
+  explicit PlaceAllocations(at::TensorList outputs, c10::ArrayRef<int32_t> ordinals = {});
   ~PlaceAllocations();
   PlaceAllocations(const PlaceAllocations&) = delete;
   PlaceAllocations& operator=(const PlaceAllocations&) = delete;
 
   // The output whose memory `data` is, or -1.
   int index_of(const void* data) const;
+  // Which allocation of the size of output `index` was `data`, or -1.
+  int32_t ordinal_of(size_t index, const void* data) const;
 
  private:
   friend struct CpuAllocator;
   void* take(size_t bytes);
   bool give_back(const void* host);
+  void note(size_t bytes, const void* host);
 
   struct Place {
     void* host;
     size_t bytes;
+    int32_t ordinal;
     bool taken;
   };
   c10::SmallVector<Place, 4> places_;
+  struct Made {
+    size_t bytes;
+    const void* host;
+  };
+  c10::SmallVector<Made, 8> made_; // the allocations that have the size of a place
   PlaceAllocations* outer_;
 };
 

@@ -120,7 +120,7 @@ Prepared prepare(const at::Tensor& tensor) {
 std::optional<uint32_t> same_as(const at::Tensor& tensor, const PreparedList& before) {
   constexpr size_t kSearched = 4;
   for (uint32_t i = 0; i < std::min(before.size(), kSearched); ++i) {
-    if (before[i].written && before[i].tensor.is_same(tensor)) {
+    if (tensor.defined() && before[i].written && before[i].tensor.is_same(tensor)) {
       return i;
     }
   }

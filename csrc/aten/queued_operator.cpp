@@ -3,10 +3,14 @@
 #include <ATen/MemoryOverlap.h>
 #include <ATen/native/Resize.h>
 #include <c10/core/DeviceGuard.h>
+#include <c10/util/hash.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
+#include <mutex>
+#include <unordered_map>
 
 #include "../runtime/plant.h"
 #include "../runtime/stream.h"
@@ -22,6 +26,55 @@ namespace {
 
 std::atomic<int64_t> g_misplaced{0};
 
+using Ordinals = c10::SmallVector<int32_t, 4>;
+
+} // namespace
+
+// Which allocation of its size each result of an operator was, for operands of a geometry where it
+// was not the first: what was copied once is made in place from then on.
+class PlacementLessons {
+ public:
+  Ordinals recall(at::TensorList operands) {
+    if (C10_LIKELY(!any_.load(std::memory_order_acquire))) {
+      return {};
+    }
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = ordinals_.find(key(operands));
+    return found == ordinals_.end() ? Ordinals() : found->second;
+  }
+
+  void learn(at::TensorList operands, Ordinals ordinals) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (ordinals_.size() < kMost) {
+      ordinals_[key(operands)] = std::move(ordinals);
+      any_.store(true, std::memory_order_release);
+    }
+  }
+
+ private:
+  static constexpr size_t kMost = 4096; // programs with ever new shapes
+
+  static size_t key(at::TensorList operands) {
+    size_t result = 0;
+    for (const auto& tensor : operands) {
+      if (tensor.defined()) {
+        result = c10::hash_combine(result, static_cast<size_t>(tensor.scalar_type()));
+        result = c10::hash_combine(result, c10::hash<at::IntArrayRef>()(tensor.sizes()));
+        result = c10::hash_combine(result, c10::hash<at::IntArrayRef>()(tensor.strides()));
+      } else {
+        result = c10::hash_combine(result, 1);
+      }
+    }
+    return result;
+  }
+
+  std::atomic<bool> any_{false};
+  std::mutex mutex_;
+  std::unordered_map<size_t, Ordinals> ordinals_;
+};
+
+namespace {
+
 // Where an operand goes: argument `argument`, and which element of it if that is a list.
 struct Slot {
   uint32_t argument;
@@ -31,17 +84,18 @@ struct Slot {
 // What a record holds of the call: its arguments but for the tensors, which are operands.
 class BoxedCall {
  public:
-  BoxedCall(const c10::OperatorHandle& op, size_t num_fresh) : op_(op), num_fresh_(num_fresh) {}
+  BoxedCall(const c10::OperatorHandle& op, size_t num_fresh, PlacementLessons& lessons)
+      : op_(op), num_fresh_(num_fresh), lessons_(lessons) {}
 
   c10::SmallVector<c10::IValue, 8> arguments;
   c10::SmallVector<Slot, 8> slots; // of the operands after the fresh outputs
 
   void operator()(at::TensorList operands) const {
     const auto fresh = operands.slice(0, num_fresh_);
-    const PlaceAllocations place(fresh); // outlives the results, which give its memory back
+    const PlaceAllocations place(fresh, lessons_.recall(operands)); // outlives the results
     auto stack = boxed(operands.slice(num_fresh_));
     op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
-    settle(fresh, stack, place);
+    settle(operands, stack, place);
   }
 
  private:
@@ -70,13 +124,22 @@ class BoxedCall {
   }
 
   // Sees that each result is in its output's memory.
-  void settle(at::TensorList fresh, torch::jit::Stack& results, const PlaceAllocations& place)
+  void settle(at::TensorList operands, torch::jit::Stack& results, const PlaceAllocations& place)
       const {
+    const auto fresh = operands.slice(0, num_fresh_);
+    Ordinals ordinals(fresh.size(), -1);
+    bool learned = false;
     // A result in the memory of another output must leave before that one is written.
     for (size_t i = 0; i < fresh.size(); ++i) {
       check(fresh[i], results[i].toTensor(), i);
       const auto& result = results[i].toTensor();
-      const int index = result.defined() ? place.index_of(result.storage().data()) : -1;
+      if (!result.defined()) {
+        continue;
+      }
+      const void* const memory = result.storage().data();
+      ordinals[i] = place.ordinal_of(i, memory);
+      const int index = place.index_of(memory);
+      learned = learned || (ordinals[i] >= 0 && index != static_cast<int>(i));
       if (index >= 0 && static_cast<size_t>(index) != i) {
         results[i] = result.clone();
       }
@@ -91,6 +154,9 @@ class BoxedCall {
         const bool within = place.index_of(result.storage().data()) >= 0;
         fresh[i].copy_(within ? result.clone() : result);
       }
+    }
+    if (C10_UNLIKELY(learned)) {
+      lessons_.learn(operands, std::move(ordinals));
     }
   }
 
@@ -119,6 +185,7 @@ class BoxedCall {
 
   c10::OperatorHandle op_;
   size_t num_fresh_;
+  PlacementLessons& lessons_;
 };
 
 // The operands of one argument, appended.
@@ -150,12 +217,12 @@ int64_t misplaced_results() {
 }
 
 QueuedOperator::QueuedOperator(const c10::OperatorHandle& op, const ShapeRow& row)
-    : op_(op), row_(row) {
+    : op_(op), row_(row), lessons_(new PlacementLessons()) {
   const auto& schema = op.schema();
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
     const auto& argument = schema.arguments()[i];
     const auto* alias = argument.alias_info();
-    written_.push_back((alias != nullptr && alias->isWrite()) || ((row.writes >> i) & 1) != 0);
+    marked_.push_back(alias != nullptr && alias->isWrite());
     if (argument.is_out()) {
       out_arguments_.push_back(i);
     }
@@ -172,8 +239,14 @@ QueuedOperator::QueuedOperator(const c10::OperatorHandle& op, const ShapeRow& ro
   }
 }
 
+bool QueuedOperator::written(size_t argument, Arguments arguments) const {
+  return marked_[argument] ||
+      (((row_.writes >> argument) & 1) != 0 &&
+       (row_.writes_if < 0 || arguments[row_.writes_if].toBool()));
+}
+
 void QueuedOperator::queue(c10::Device device, Arguments arguments, at::TensorList fresh) const {
-  auto call = std::make_unique<BoxedCall>(op_, fresh.size());
+  auto call = std::make_unique<BoxedCall>(op_, fresh.size(), *lessons_);
   std::vector<Operand> operands;
   for (const auto& tensor : fresh) {
     operands.push_back(accel::writes(tensor));
@@ -181,7 +254,7 @@ void QueuedOperator::queue(c10::Device device, Arguments arguments, at::TensorLi
   // What is written comes first: launch() makes an operand that is an output the same tensor.
   for (const bool write : {true, false}) {
     for (uint32_t i = 0; i < arguments.size(); ++i) {
-      if (written_[i] == write) {
+      if (written(i, arguments) == write) {
         const bool out = op_.schema().arguments()[i].is_out();
         const uint32_t access = !write ? accelAccessRead
             : out                      ? accelAccessWrite
@@ -208,8 +281,10 @@ void QueuedOperator::queue(c10::Device device, Arguments arguments, at::TensorLi
   check_dtypes(operands, std::hash<std::string>()(row_.op), [&](at::TensorList dummies) {
     (*call)(dummies);
   });
+  const auto made =
+      std::find_if(fresh.begin(), fresh.end(), [](const auto& output) { return output.defined(); });
   const Cost cost{
-      row_.flops(arguments, fresh), fresh.empty() ? at::kFloat : fresh[0].scalar_type()};
+      row_.flops(arguments, fresh), made == fresh.end() ? at::kFloat : made->scalar_type()};
   launch(
       op_.schema().name().c_str(),
       current_stream(device.index()),
@@ -221,18 +296,19 @@ void QueuedOperator::queue(c10::Device device, Arguments arguments, at::TensorLi
 // Some kernels refuse overlapping arguments, some compute: theirs to say, in their words.
 bool QueuedOperator::overlapping(Arguments arguments) const {
   for (size_t i = 0; i < arguments.size(); ++i) {
-    if (!written_[i]) {
+    if (!written(i, arguments)) {
       continue;
     }
     bool found = false;
     for_each_tensor(arguments[i], [&](const at::Tensor& tensor) {
-      found = found || (tensor.defined() && has_internal_overlap(tensor) != at::MemOverlap::No);
+      found = found || (tensor.defined() && has_internal_overlap(tensor) == at::MemOverlap::Yes);
     });
     for (size_t j = 0; arguments[i].isTensor() && j < arguments.size(); ++j) {
       if (i != j && arguments[j].isTensor()) {
         const auto status =
             at::get_overlap_status(arguments[i].toTensor(), arguments[j].toTensor());
-        found = found || (status != at::MemOverlapStatus::No);
+        found = found || status == at::MemOverlapStatus::Full ||
+            status == at::MemOverlapStatus::Partial;
       }
     }
     if (found) {

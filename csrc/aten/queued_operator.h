@@ -11,6 +11,8 @@
 
 namespace accel {
 
+class PlacementLessons;
+
 class QueuedOperator final : public c10::OperatorKernel {
  public:
   QueuedOperator(const c10::OperatorHandle& op, const ShapeRow& row);
@@ -20,14 +22,16 @@ class QueuedOperator final : public c10::OperatorKernel {
   void call(torch::jit::Stack* stack) const;
 
  private:
+  bool written(size_t argument, Arguments arguments) const;
   bool overlapping(Arguments arguments) const;
   // Queues the call with these fresh outputs.
   void queue(c10::Device device, Arguments arguments, at::TensorList fresh) const;
 
   c10::OperatorHandle op_;
   ShapeRow row_;
-  std::vector<bool> written_; // of each argument
+  std::vector<bool> marked_; // by the schema as written, each argument
   std::vector<size_t> out_arguments_; // the out= arguments
+  PlacementLessons* lessons_; // leaked: records refer to it
   std::vector<int> returns_; // the argument that a result is, or -1 for a fresh one
 };
 

@@ -21,6 +21,8 @@ struct ShapeRow {
   FlopsFunction flops;
   // Arguments that the kernel writes although the schema does not say so, a bit each.
   uint32_t writes = 0;
+  // The bool argument without which it does not, or -1.
+  int writes_if = -1;
 };
 
 // ---- Cost functions
