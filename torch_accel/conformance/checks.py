@@ -7,7 +7,7 @@ import itertools
 import re
 import unittest
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -62,18 +62,18 @@ def tensors(value: Any) -> list[torch.Tensor]:
     return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
-def both(tally: Tally, label: object, run: Callable[[str], Any], values: bool = True) -> Outcome:
-    """Compares ``run(device)`` with ``run("cpu")``; returns the latter."""
+def both(tally: Tally, label: object, run: Callable[[str], Any], **how: bool) -> None:
+    """Compares ``run(device)`` with ``run("cpu")``; ``how``: see ``compare``."""
     actual = attempt(lambda: run(DEVICE))
     expected = attempt(lambda: run("cpu"))
-    tally.check(label, actual, expected, values)
-    return expected
+    tally.check(label, actual, expected, **how)
 
 
 # ---- Values
 
 
-def _forward(op: Any, samples: Iterator[Any], tally: Tally) -> None:
+def forward_samples(op: Any, samples: Iterable[Any], tally: Tally) -> None:
+    """Results for given samples, their strides, and which arguments they alias."""
     values = name_of(op).split(".")[-1] not in UNDEFINED
     for index, sample in enumerate(samples):
 
@@ -82,23 +82,22 @@ def _forward(op: Any, samples: Iterator[Any], tally: Tally) -> None:
             result = call(op.op, arguments, device)
             return result, aliasing(arguments, result)
 
-        both(tally, index, run, values)
+        both(tally, index, run, values=values)
 
 
 def forward(op: Any, dtype: torch.dtype, tally: Tally) -> None:
     """Results, their strides, and which arguments they alias."""
-    _forward(op, _samples(op, dtype), tally)
+    forward_samples(op, _samples(op, dtype), tally)
 
 
 def noncontiguous(op: Any, dtype: torch.dtype, tally: Tally) -> None:
     """Every tensor argument is strided."""
 
-
     def strided(value: Any) -> Any:
         dense = isinstance(value, torch.Tensor) and value.layout == torch.strided
         return noncontiguous_like(value) if dense else value
 
-    _forward(op, (sample.transform(strided) for sample in _samples(op, dtype)), tally)
+    forward_samples(op, (sample.transform(strided) for sample in _samples(op, dtype)), tally)
 
 
 def _viewed(op: Any, dtype: torch.dtype, view: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[Any]:
@@ -111,12 +110,12 @@ def _viewed(op: Any, dtype: torch.dtype, view: Callable[[torch.Tensor], torch.Te
 
 def conj_view(op: Any, dtype: torch.dtype, tally: Tally) -> None:
     """Every complex tensor argument is a conjugate view."""
-    _forward(op, _viewed(op, dtype, lambda t: t.conj_physical().conj() if t.is_complex() else t), tally)
+    forward_samples(op, _viewed(op, dtype, lambda t: t.conj_physical().conj() if t.is_complex() else t), tally)
 
 
 def neg_view(op: Any, dtype: torch.dtype, tally: Tally) -> None:
     """Every floating tensor argument is a negated view."""
-    _forward(op, _viewed(op, dtype, lambda t: torch._neg_view(t.neg())), tally)
+    forward_samples(op, _viewed(op, dtype, lambda t: torch._neg_view(t.neg())), tally)
 
 
 def zero_size(op: Any, dtype: torch.dtype, tally: Tally) -> None:
@@ -129,7 +128,7 @@ def zero_size(op: Any, dtype: torch.dtype, tally: Tally) -> None:
 
         return (sample.transform(transform) for sample in _samples(op, dtype))
 
-    _forward(op, itertools.chain(cut(0), cut(-1)), tally)
+    forward_samples(op, itertools.chain(cut(0), cut(-1)), tally)
 
 
 def reference(op: Any, dtype: torch.dtype, tally: Tally) -> None:
@@ -218,7 +217,7 @@ def out(op: Any, dtype: torch.dtype, tally: Tally) -> None:
                 texts = sorted({normalised(str(w.message)) for w in caught if "resized" in str(w.message)})
                 return target, kept if variant != "empty" else None, texts  # noqa: B023
 
-            both(tally, f"{index} {variant}", run, values)
+            both(tally, f"{index} {variant}", run, values=values)
 
         def elsewhere(sample: Any = sample, plain: Any = plain.value) -> Any:
             args, kwargs = place(op, sample, DEVICE)
@@ -261,9 +260,7 @@ def errors(op: Any, dtype: torch.dtype | None, tally: Tally) -> None:
         actual = run(error_input)
         if index in pairs:
             expected = run(theirs[pairs[index]])
-        elif isinstance(actual.error, error_input.error_type) and re.search(
-            error_input.error_regex, str(actual.error)
-        ):
+        elif isinstance(actual.error, error_input.error_type) and re.search(error_input.error_regex, str(actual.error)):
             expected = actual
         else:
             expected = Outcome(error=error_input.error_type(error_input.error_regex))
@@ -285,30 +282,32 @@ def seeded(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     return result
 
 
-def _graph(op: Any, function: Callable[..., Any], sample: Any, device: str) -> tuple[Any, list[Any], list[Any]]:
+def _graph(op: Any, sample: Any, device: str) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     args, kwargs = place(op, sample, device)
     inputs = [t for t in tensors((args, kwargs)) if t.requires_grad]
     torch.manual_seed(0)
-    result = function(*args, **kwargs)
+    result = op.op(*args, **kwargs)
     outputs = [t for t in tensors(sample.output_process_fn_grad(result)) if t.requires_grad]
-    return result, inputs, outputs
+    return inputs, outputs
+
+
+def gradients(op: Any, sample: Any, device: str) -> Any:
+    """Gradients of all inputs from seeded gradients of all outputs; None if there are none."""
+    inputs, outputs = _graph(op, sample, device)
+    if not inputs or not outputs:
+        return None
+    return torch.autograd.grad(outputs, inputs, seeded(outputs), allow_unused=True)
+
+
+def backward_samples(op: Any, samples: Iterable[Any], tally: Tally) -> None:
+    """Gradients for given samples."""
+    for index, sample in enumerate(samples):
+        both(tally, index, lambda device, sample=sample: gradients(op, sample, device), strides=False)
 
 
 def backward(op: Any, dtype: torch.dtype, tally: Tally) -> None:
     """Gradients of all inputs from seeded gradients of all outputs."""
-    _backward(op, _samples(op, dtype, requires_grad=True), tally)
-
-
-def _backward(op: Any, samples: Iterator[Any], tally: Tally) -> None:
-    for index, sample in enumerate(samples):
-
-        def run(device: str, sample: Any = sample) -> Any:
-            _, inputs, outputs = _graph(op, op.op, sample, device)
-            if not inputs or not outputs:
-                return None
-            return torch.autograd.grad(outputs, inputs, seeded(outputs), allow_unused=True)
-
-        both(tally, index, run)
+    backward_samples(op, _samples(op, dtype, requires_grad=True), tally)
 
 
 def second_backward(op: Any, dtype: torch.dtype, tally: Tally) -> None:
@@ -316,7 +315,7 @@ def second_backward(op: Any, dtype: torch.dtype, tally: Tally) -> None:
     for index, sample in enumerate(_samples(op, dtype, requires_grad=True)):
 
         def run(device: str, sample: Any = sample) -> Any:
-            _, inputs, outputs = _graph(op, op.op, sample, device)
+            inputs, outputs = _graph(op, sample, device)
             if not inputs or not outputs:
                 return None
             cotangents = [t.requires_grad_() for t in seeded(outputs)]
@@ -326,7 +325,7 @@ def second_backward(op: Any, dtype: torch.dtype, tally: Tally) -> None:
                 return first
             return first, torch.autograd.grad(again, inputs + cotangents, seeded(again), allow_unused=True)
 
-        both(tally, index, run)
+        both(tally, index, run, strides=False)
 
 
 def forward_mode(op: Any, dtype: torch.dtype, tally: Tally) -> None:
@@ -347,7 +346,7 @@ def forward_mode(op: Any, dtype: torch.dtype, tally: Tally) -> None:
                 result = op.op(*args, **kwargs)
                 return [tuple(forward_ad.unpack_dual(t)) for t in tensors(result)]
 
-        both(tally, index, run)
+        both(tally, index, run, strides=False)
 
 
 # ---- Sparse layouts
@@ -363,9 +362,9 @@ def sparse_samples(op: Any, layout: torch.layout, dtype: torch.dtype, requires_g
 
 def sparse_forward(op: Any, layout: torch.layout, dtype: torch.dtype, tally: Tally) -> None:
     """Results for arguments of a sparse layout."""
-    _forward(op, sparse_samples(op, layout, dtype, requires_grad=False), tally)
+    forward_samples(op, sparse_samples(op, layout, dtype, requires_grad=False), tally)
 
 
 def sparse_backward(op: Any, layout: torch.layout, dtype: torch.dtype, tally: Tally) -> None:
     """Gradients for arguments of a sparse layout."""
-    _backward(op, sparse_samples(op, layout, dtype, requires_grad=True), tally)
+    backward_samples(op, sparse_samples(op, layout, dtype, requires_grad=True), tally)

@@ -88,6 +88,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(log, "accel-log")
 
 
+@pytest.hookimpl(trylast=True)  # behind -k
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keeps the sample, the shard, and what has not run yet."""
     shard, shards = map(int, config.getoption("--accel-shard").split("/"))
