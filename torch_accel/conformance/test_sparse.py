@@ -7,7 +7,7 @@ import torch
 
 from . import checks
 from .judge import judge
-from .torch_internals import TestCase, instantiate_device_type_tests, op_db, ops
+from .torch_internals import TestCase, instantiate, op_db, ops
 
 LAYOUTS = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 CHECKS = (checks.sparse_forward, checks.sparse_backward)
@@ -30,12 +30,6 @@ def method(check, layout):
     return ops(chosen, allowed_dtypes=DTYPES[check])(test)
 
 
-TestSparse = type(
-    "TestSparse",
-    (TestCase,),
-    {
-        "__module__": __name__,
-        **{(test := method(check, layout)).__name__: test for check, layout in itertools.product(CHECKS, LAYOUTS)},
-    },
-)
-instantiate_device_type_tests(TestSparse, globals(), only_for="privateuse1")
+METHODS = [method(check, layout) for check, layout in itertools.product(CHECKS, LAYOUTS)]
+TestSparse = type("TestSparse", (TestCase,), {"__module__": __name__, **{m.__name__: m for m in METHODS}})
+instantiate(TestSparse, globals())
