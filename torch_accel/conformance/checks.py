@@ -291,12 +291,37 @@ def _graph(op: Any, sample: Any, device: str) -> tuple[list[torch.Tensor], list[
     return inputs, outputs
 
 
+class _Join(torch.autograd.Function):
+    """One root for several outputs: its backward gives each its cotangent.
+
+    With several roots the engine's thread of a device may start before all of them are in its queue; gradients then add
+    up in another order than on the CPU.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, count: int, *outputs_and_cotangents: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(*outputs_and_cotangents[count:])
+        return torch.zeros((), device=outputs_and_cotangents[0].device)
+
+    @staticmethod
+    def backward(ctx: Any, _: torch.Tensor) -> Any:
+        return (None, *ctx.saved_tensors, *(None for _ in ctx.saved_tensors))
+
+
+def grad(
+    outputs: list[torch.Tensor], inputs: list[torch.Tensor], cotangents: list[torch.Tensor], create_graph: bool = False
+) -> tuple[torch.Tensor | None, ...]:
+    """``torch.autograd.grad``, adding up in the same order on every device."""
+    root = _Join.apply(len(outputs), *outputs, *cotangents)  # type: ignore[no-untyped-call]
+    return torch.autograd.grad(root, inputs, create_graph=create_graph, allow_unused=True)
+
+
 def gradients(op: Any, sample: Any, device: str) -> Any:
     """Gradients of all inputs from seeded gradients of all outputs; None if there are none."""
     inputs, outputs = _graph(op, sample, device)
     if not inputs or not outputs:
         return None
-    return torch.autograd.grad(outputs, inputs, seeded(outputs), allow_unused=True)
+    return grad(outputs, inputs, seeded(outputs))
 
 
 def backward_samples(op: Any, samples: Iterable[Any], tally: Tally) -> None:
@@ -311,7 +336,11 @@ def backward(op: Any, dtype: torch.dtype, tally: Tally) -> None:
 
 
 def second_backward(op: Any, dtype: torch.dtype, tally: Tally) -> None:
-    """Gradients of gradients, of inputs and of the first gradients of outputs."""
+    """Gradients of gradients, of inputs and of the first gradients of outputs.
+
+    The engine orders nodes by a counter of the thread that made them; those of the first gradients come from a device's
+    own thread, so the second ones may add up in another order.
+    """
     for index, sample in enumerate(_samples(op, dtype, requires_grad=True)):
 
         def run(device: str, sample: Any = sample) -> Any:
@@ -319,13 +348,13 @@ def second_backward(op: Any, dtype: torch.dtype, tally: Tally) -> None:
             if not inputs or not outputs:
                 return None
             cotangents = [t.requires_grad_() for t in seeded(outputs)]
-            first = torch.autograd.grad(outputs, inputs, cotangents, create_graph=True, allow_unused=True)
+            first = grad(outputs, inputs, cotangents, create_graph=True)
             again = [t for t in first if t is not None and t.requires_grad]
             if not again:
                 return first
-            return first, torch.autograd.grad(again, inputs + cotangents, seeded(again), allow_unused=True)
+            return first, grad(again, inputs + cotangents, seeded(again))
 
-        both(tally, index, run, strides=False)
+        both(tally, index, run, strides=False, reordered=True)
 
 
 def forward_mode(op: Any, dtype: torch.dtype, tally: Tally) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map_only
 
-from .checks import DEVICE, seeded, tensors
+from .checks import DEVICE, grad, seeded, tensors
 from .compare import Replica, Tally, attempt
 from .torch_internals import noncontiguous_like
 
@@ -129,7 +129,7 @@ def backward(info: Any, dtype: torch.dtype, training: bool, tally: Tally) -> Non
             sources = [t for t in (*tensors(inputs), *module.parameters()) if t.requires_grad]
             if not outputs or not sources:
                 return None
-            return torch.autograd.grad(outputs, sources, seeded(outputs), allow_unused=True)
+            return grad(outputs, sources, seeded(outputs))
 
         _both(tally, index, run, dtype, strides=False)
 
