@@ -1,5 +1,6 @@
 """Every private API of torch that this package uses from Python, each behind a name of ours. Checked on torch 2.13.0."""
 
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -18,6 +19,10 @@ __all__ = [
     "accelerator_device_stats",
     "backend_name",
     "check_torch_version",
+    "computed_kernel",
+    "derivative_names",
+    "has_computed_kernel",
+    "operator_names",
     "parse_schema",
     "register_device_module",
 ]
@@ -51,3 +56,34 @@ def accelerator_device_stats(index: int) -> dict[str, Any]:
 def parse_schema(text: str) -> torch._C.FunctionSchema:
     """Parses ``ns::name(Tensor x) -> Tensor``; raises RuntimeError for anything else."""
     return torch._C.parse_schema(text)
+
+
+def computed_kernel(operator: str, key: str) -> str:
+    """What the dispatcher runs for ``aten::name.overload`` under a key: ``registered at FILE:LINE [kind]``."""
+    table = torch._C._dispatch_dump_table(operator)
+    return next((line for line in table.splitlines() if line.startswith(f"{key}: ")), "")
+
+
+def has_computed_kernel(operator: str, key: str) -> bool:
+    """Whether the dispatcher has a kernel for an operator under a key, a composite one included."""
+    return torch._C._dispatch_has_computed_kernel_for_dispatch_key(operator, key)
+
+
+def _described(file: str) -> list[dict[str, Any]]:
+    import torchgen
+    import yaml  # type: ignore[import-untyped]
+
+    return list(yaml.safe_load((Path(torchgen.__file__).parent / "packaged" / file).read_text()))
+
+
+def operator_names() -> list[str]:
+    """``aten::name.overload`` of every operator of native_functions.yaml that is registered."""
+    described = {entry["func"].split("(")[0] for entry in _described("ATen/native/native_functions.yaml")}
+    bases = {name.split(".")[0] for name in described}  # torchgen adds out= and functional forms to them
+    names = [name for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::")]
+    return sorted(name for name in names if name.removeprefix("aten::").split(".")[0] in bases)
+
+
+def derivative_names() -> set[str]:
+    """Base names of the operators that have a formula in derivatives.yaml."""
+    return {entry["name"].split("(")[0].split(".")[0] for entry in _described("autograd/derivatives.yaml")}

@@ -20,6 +20,7 @@ usage: ./dev COMMAND [arguments]
   build              compile torch_accel in place (only what changed)
   demo               train a small network on accel and on the CPU, and compare them
   test [--full] ...  run the tests (--full: the slow ones and the sanitizers too); arguments go to pytest
+  test --full ops    run the whole operator suite, with progress
   lint               clang-format, ruff and mypy, in the versions that pyproject.toml pins
   bench              run every script of benchmarks/
   docs               run every example of README.md and docs/, and check links and tables
