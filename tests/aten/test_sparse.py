@@ -8,9 +8,8 @@ import pytest
 import torch
 
 import torch_accel
-from tests.aten.layouts import both, dense_of, on_accel
+from tests.aten.layouts import both, compare, dense_of, on_accel
 from torch_accel.testing import hold_stream, wait_report
-from torch_accel.testing.op_db import compare
 
 IJ = torch.tensor([[0, 1, 1, 0], [2, 0, 2, 2]])
 V = torch.tensor([3.0, 4.0, 5.0, 7.0])
