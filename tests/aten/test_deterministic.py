@@ -15,7 +15,7 @@ def deterministic(request):
 
 
 X = torch.arange(12.0).view(3, 4)
-I = torch.tensor([2, 0, 2])
+INDEX = torch.tensor([2, 0, 2])
 
 #: operators of which some backend has no deterministic kernel; the CPU's are deterministic
 CALLS = {
@@ -64,7 +64,7 @@ def gradient(call, x, i):
 @pytest.mark.usefixtures("deterministic")
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
 def test_as_the_cpu(call):
-    expected, actual = gradient(call, X, I), gradient(call, X.accel(), I.accel())
+    expected, actual = gradient(call, X, INDEX), gradient(call, X.accel(), INDEX.accel())
     if isinstance(expected, str):
         assert actual == expected
         return

@@ -36,7 +36,7 @@ Outputs inplace(const at::Tensor&) {
 }
 
 Outputs where(const at::Tensor& condition, const at::Tensor& self, const at::Tensor& other) {
-  if (condition.scalar_type() != at::kBool || condition.is_cpu()) {
+  if (condition.scalar_type() != at::kBool) {
     return decline();
   }
   return elementwise({condition, self, other}, at::result_type(self, other));
