@@ -39,6 +39,8 @@ HOST_CHECKS = {
     "gelu": "at::native::get_gelutype_enum(approximate)",
     "gelu_backward": "at::native::get_gelutype_enum(approximate)",
     "mean.out": "check_mean(out)",
+    "renorm": "TORCH_CHECK(self.is_floating_point() || self.is_complex(), "
+    '"linalg.vector_norm: Expected a floating point or complex tensor as input. Got ", self.scalar_type())',
 }
 
 #: groups whose meta function first asks for an output of the inputs' shape, and makes it the result's afterwards:
