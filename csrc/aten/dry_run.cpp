@@ -1,5 +1,6 @@
 #include "dry_run.h"
 
+#include <ATen/OpMathType.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/full.h>
@@ -7,9 +8,12 @@
 #include <c10/util/SmallVector.h>
 #include <c10/util/hash.h>
 
+#include <limits>
+#include <stdexcept>
 #include <unordered_set>
 
 #include "../runtime/warning.h"
+#include "scalar_value.h"
 
 namespace accel {
 
@@ -23,6 +27,44 @@ size_t key_of(c10::ArrayRef<Operand> operands, size_t kernel) {
   for (const auto& [tensor, access] : operands) {
     const auto dtype = tensor.defined() ? tensor.scalar_type() : c10::ScalarType::Undefined;
     key = c10::hash_combine(key, static_cast<size_t>(dtype));
+  }
+  return key;
+}
+
+bool fits(const at::Scalar& scalar, at::ScalarType dtype) {
+  try {
+    check_convertible(scalar, dtype);
+  } catch (const c10::Error&) {
+    // no dtype of fill_'s
+  } catch (const std::runtime_error&) {
+    return false;
+  }
+  return true;
+}
+
+// Which scalars are beyond the dtype of which operand; 0: none.
+size_t misfits(Scalars scalars, c10::ArrayRef<Operand> operands) {
+  size_t key = 0;
+  for (size_t i = 0; i < scalars.size(); ++i) {
+    if (!scalars[i]) {
+      continue;
+    }
+    const auto& scalar = *scalars[i];
+    if (!scalar.isComplex()) {
+      const double value = scalar.toDouble();
+      if (value >= 0 && value <= std::numeric_limits<int8_t>::max()) {
+        continue; // fits all
+      }
+    }
+    for (size_t j = 0; j < operands.size(); ++j) {
+      const auto& tensor = operands[j].tensor;
+      if (tensor.defined() && !fits(scalar, tensor.scalar_type())) {
+        // Kernels of the small floats may convert to what they compute in.
+        const bool in_arithmetic = fits(scalar, at::toOpMathType(tensor.scalar_type()));
+        key = c10::hash_combine(key, (i * operands.size() + j) * 4 + 1);
+        key = c10::hash_combine(key, in_arithmetic + scalar.isComplex() * 2);
+      }
+    }
   }
   return key;
 }
@@ -63,11 +105,13 @@ Tensors dummies(c10::ArrayRef<Operand> operands) {
 
 void check_dtypes(
     c10::ArrayRef<Operand> operands,
+    Scalars scalars,
     size_t kernel,
     c10::function_ref<void(at::TensorList dummies)> run) {
-  const auto key = key_of(operands, kernel);
+  const auto beyond = misfits(scalars, operands);
+  const auto key = c10::hash_combine(key_of(operands, kernel), beyond);
   thread_local std::unordered_set<size_t> known;
-  if (known.count(key) != 0 || !small(operands)) {
+  if (known.count(key) != 0 || (beyond == 0 && !small(operands))) {
     return;
   }
   const IgnoreWarnings ignore;

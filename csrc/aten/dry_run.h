@@ -1,18 +1,26 @@
 // Errors that a kernel raises whatever the values are, brought forward to the call.
 #pragma once
 
+#include <c10/core/Scalar.h>
 #include <c10/util/FunctionRef.h>
+
+#include <optional>
 
 #include "launch.h"
 
 namespace accel {
 
-// CPU kernels find out for themselves that they have no code for a dtype; on a worker that would
-// rise at the next synchronisation. So the first small call of a kernel with a combination of
-// dtypes runs it on dummies in host memory first, and throws the c10::NotImplementedError that it
-// throws. `kernel` tells kernels apart.
+// The scalar arguments of a call.
+using Scalars = c10::ArrayRef<std::optional<at::Scalar>>;
+
+// CPU kernels find out for themselves that they have no code for a dtype, or that a scalar does not
+// fit one; on a worker that would rise at the next synchronisation. So the first small call of a
+// kernel with a combination of dtypes, and any first one with a scalar that is beyond one of them,
+// runs it on dummies in host memory, and throws what that throws of dtypes and scalars. `kernel`
+// tells kernels apart.
 void check_dtypes(
     c10::ArrayRef<Operand> operands,
+    Scalars scalars,
     size_t kernel,
     c10::function_ref<void(at::TensorList dummies)> run);
 

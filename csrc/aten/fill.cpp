@@ -1,6 +1,5 @@
 // fill_ and zero_: queued. A target that overlaps itself is taken, as on the CPU: all its elements
 // become equal.
-#include <ATen/Dispatch_v2.h>
 #include <ATen/core/Tensor.h>
 #include <torch/library.h>
 
@@ -11,21 +10,6 @@
 namespace accel {
 
 namespace {
-
-// Raises here what the kernel would raise on the worker.
-void check_convertible(const at::Scalar& value, at::ScalarType dtype) {
-  AT_DISPATCH_V2(
-      dtype,
-      "fill_",
-      AT_WRAP([&] { (void)value.to<scalar_t>(); }),
-      AT_EXPAND(AT_ALL_TYPES_AND_COMPLEX),
-      at::kComplexHalf,
-      at::kHalf,
-      at::kBool,
-      at::kBFloat16,
-      AT_EXPAND(AT_FLOAT8_TYPES),
-      AT_EXPAND(AT_BAREBONES_UNSIGNED_TYPES));
-}
 
 at::Tensor& fill_scalar(at::Tensor& self, const at::Scalar& value) {
   if (self.numel() == 0) {

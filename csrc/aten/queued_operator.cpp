@@ -210,6 +210,13 @@ void append(
   }
 }
 
+// Scalar or Scalar?
+bool is_scalar(const c10::Type& type) {
+  const auto* const optional = type.castRaw<c10::OptionalType>();
+  const auto kind = optional != nullptr ? optional->getElementType()->kind() : type.kind();
+  return kind == c10::TypeKind::NumberType;
+}
+
 } // namespace
 
 int64_t misplaced_results() {
@@ -225,6 +232,9 @@ QueuedOperator::QueuedOperator(const c10::OperatorHandle& op, const ShapeRow& ro
     marked_.push_back(alias != nullptr && alias->isWrite());
     if (argument.is_out()) {
       out_arguments_.push_back(i);
+    }
+    if (is_scalar(*argument.real_type())) {
+      scalar_arguments_.push_back(i);
     }
   }
   for (const auto& result : schema.returns()) {
@@ -278,7 +288,13 @@ void QueuedOperator::queue(c10::Device device, Arguments arguments, at::TensorLi
       call->arguments.push_back(value);
     }
   }
-  check_dtypes(operands, std::hash<std::string>()(row_.op), [&](at::TensorList dummies) {
+  c10::SmallVector<std::optional<at::Scalar>, 4> scalars;
+  for (const auto i : scalar_arguments_) {
+    if (arguments[i].isScalar()) {
+      scalars.emplace_back(arguments[i].toScalar());
+    }
+  }
+  check_dtypes(operands, scalars, std::hash<std::string>()(row_.op), [&](at::TensorList dummies) {
     (*call)(dummies);
   });
   const auto made =

@@ -32,6 +32,7 @@ class QueuedOperator final : public c10::OperatorKernel {
   std::vector<bool> marked_; // by the schema as written, each argument
   std::vector<size_t> out_arguments_; // the out= arguments
   PlacementLessons* lessons_; // leaked: records refer to it
+  std::vector<size_t> scalar_arguments_;
   std::vector<int> returns_; // the argument that a result is, or -1 for a fresh one
 };
 

@@ -51,4 +51,7 @@ class ScalarValue {
   double imag_ = 0;
 };
 
+// Throws what a kernel throws that converts `value` to an element, or if fill_ has no such dtype.
+void check_convertible(const at::Scalar& value, at::ScalarType dtype);
+
 } // namespace accel

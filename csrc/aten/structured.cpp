@@ -6,7 +6,6 @@
 
 #include "../runtime/allocator.h"
 #include "../runtime/stream.h"
-#include "dry_run.h"
 
 namespace accel {
 
@@ -99,8 +98,9 @@ void launch_operator(
     Run run,
     const void* kernel,
     size_t kernel_bytes,
+    Scalars scalars,
     bool fits) {
-  check_dtypes(operands, std::hash<Run>()(run), [&](at::TensorList t) { run(kernel, t); });
+  check_dtypes(operands, scalars, std::hash<Run>()(run), [&](at::TensorList t) { run(kernel, t); });
   const auto stream = stream_of(operands);
   if (C10_LIKELY(fits)) {
     launch(name, stream, operands, run, kernel, kernel_bytes, {}, accelEngineCompute);

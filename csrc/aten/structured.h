@@ -9,6 +9,7 @@
 #include <ATen/core/op_registration/adaption.h>
 
 #include <array>
+#include <initializer_list>
 #include <optional>
 #include <tuple>
 #include <type_traits>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "../runtime/warning.h"
+#include "dry_run.h"
 #include "host_checks.h"
 #include "launch.h"
 #include "packed.h"
@@ -40,6 +42,7 @@ void launch_operator(
     Run run,
     const void* kernel,
     size_t kernel_bytes,
+    Scalars scalars,
     bool fits);
 
 // The outputs of a functional call: made as the meta function asks.
@@ -179,13 +182,15 @@ void check_common_device(
   check_common_device(op, device, rest...);
 }
 
-// Queues the kernel of an operator; its first operand is an output. Unless `fits` (of all packed
+// Queues the kernel of an operator; its first operand is an output. `scalars` are all that the
+// kernel converts to elements. Unless `fits` (of all packed
 // arguments), waits for it.
 template <class Kernel>
 void launch_operator(
     const char* name,
     c10::ArrayRef<Operand> operands,
     const Kernel& kernel,
+    std::initializer_list<std::optional<at::Scalar>> scalars = {},
     bool fits = true) {
   static_assert(std::is_trivially_copyable_v<Kernel> && std::is_trivially_destructible_v<Kernel>);
   detail::launch_operator(
@@ -194,6 +199,7 @@ void launch_operator(
       [](const void* k, at::TensorList aliases) { (*static_cast<const Kernel*>(k))(aliases); },
       &kernel,
       sizeof(Kernel),
+      Scalars(scalars.begin(), scalars.size()),
       fits);
 }
 

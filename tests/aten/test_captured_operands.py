@@ -41,6 +41,7 @@ CASES = {
     "where, other": (S, lambda x, s: torch.where(x > 4, x, s)),
     "where, self": (S, lambda x, s: torch.where(x > 4, s, x)),
     "where, condition": (torch.tensor(True), lambda x, c: torch.where(c, x, x + 1)),
+    "where, both": (S, lambda x, s: torch.where(x > 4, s, s * 2)),
     "where of another dtype": (torch.tensor(3), lambda x, s: torch.where(x > 4, x, s)),
     "masked_fill": (S, lambda x, s: x.masked_fill(x > 4, s)),
     "masked_fill_": (S, lambda x, s: x.clone().masked_fill_(x > 4, s)),

@@ -37,7 +37,8 @@ void launch_add_Tensor(
       {writes(out), reads(self), reads(other)},
       [alpha = pack(alpha)](at::TensorList t) {
         at::cpu::add_outf(t[1], t[2], alpha.unpack(), written(t, 0));
-      });
+      },
+      {alpha});
 }
 
 at::Tensor add_Tensor(const at::Tensor& self, const at::Tensor& other, const at::Scalar& alpha) {
@@ -85,6 +86,7 @@ void launch_sum_dim_IntList(
       [dim = pack(dim), keepdim, dtype](at::TensorList t) {
         at::cpu::sum_outf(t[1], dim.unpack(), keepdim, dtype, written(t, 0));
       },
+      {},
       pack(dim).fits());
 }
 

@@ -294,3 +294,44 @@ def test_triangular_solve_restrides_its_outputs_as_on_the_cpu():
         results.append([(o.cpu(), o.stride()) for o in outs])
     for (ours, our_stride), (cpus, cpu_stride) in zip(*results, strict=True):
         assert torch.equal(ours, cpus) and our_stride == cpu_stride
+
+
+#: scalars that their operand's dtype cannot hold, or its operator does not take: CUDA's launchers see them, so the
+#: call raises
+SCALARS = {
+    "pow": lambda x: torch.pow(x.half(), 1e10),
+    "pow_": lambda x: x.int().pow_(2**40),
+    "clamp": lambda x: x.half().clamp(max=1e10),
+    "clamp_min": lambda x: x.to(torch.int8).clamp_min(2**40),
+    "add, alpha": lambda x: torch.add(x.half(), x.half(), alpha=1e10),
+    "sub, alpha": lambda x: torch.sub(x.int(), x.int(), alpha=2**40),
+    "addmm, alpha": lambda x: torch.addmm(x.int(), x.int(), x.int(), alpha=2**40),
+    "addmm, beta": lambda x: torch.addmm(x.to(torch.int8), x.to(torch.int8), x.to(torch.int8), beta=1000),
+    "addmm of complex": lambda x: torch.addmm(x, x, x, alpha=1j),
+    "addcmul": lambda x: torch.addcmul(x.half(), x.half(), x.half(), value=1e39),
+    "comparison with a complex number": lambda x: x.int() < 1j,
+    "renorm of integers": lambda x: torch.renorm(x.int(), 2, 0, 1.0),
+    "hardtanh of bool": lambda x: torch.nn.functional.hardtanh(x > 0, -1, 1),
+    "hardtanh of unsigned": lambda x: torch.nn.functional.hardtanh(x.to(torch.uint8), -1, 1),
+    "masked_fill": lambda x: x.to(torch.int8).masked_fill(x > 0, 1000),
+    "scatter": lambda x: x.to(torch.int8).scatter(0, torch.zeros_like(x, dtype=torch.int64), 1000),
+}
+
+
+@pytest.mark.parametrize("call", SCALARS.values(), ids=SCALARS.keys())
+@pytest.mark.parametrize("size", [2, 70])  # the larger one is beyond a trial on dummies of any values
+def test_scalars_beyond_a_dtype_raise_at_the_call(call, size):
+    host = torch.ones(size, size)
+    for good in (
+        lambda x: torch.pow(x.half(), 2.0),
+        lambda x: torch.add(x.half(), x.half(), alpha=2.0),
+        lambda x: torch.addcmul(x.half(), x.half(), x.half(), value=1e10),
+        lambda x: x.int() < 2,
+    ):
+        good(host.accel())  # its kernel is known with these dtypes from now on
+    expected = message(lambda: call(host))
+    with launch_blocking(False):
+        for _ in range(2):
+            with pytest.raises(RuntimeError) as raised:
+                call(host.accel())
+            assert type(raised.value) is not torch.AcceleratorError and str(raised.value) == expected

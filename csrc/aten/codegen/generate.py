@@ -39,6 +39,8 @@ HOST_CHECKS = {
     "gelu": "at::native::get_gelutype_enum(approximate)",
     "gelu_backward": "at::native::get_gelutype_enum(approximate)",
     "mean.out": "check_mean(out)",
+    "renorm": "TORCH_CHECK(self.is_floating_point() || self.is_complex(), "
+    '"linalg.vector_norm: Expected a floating point or complex tensor as input. Got ", self.scalar_type())',
 }
 
 #: groups whose meta function first asks for an output of the inputs' shape, and makes it the result's afterwards:
@@ -77,6 +79,8 @@ class Operand:
     capture: str = ""
     #: what the kernel is called with
     use: str = ""
+    #: whether the kernel converts it to an element
+    is_scalar: bool = False
     #: whether a long value is referred to
     may_be_long: bool = False
     #: whether this is the list of tensors, which comes last
@@ -124,7 +128,7 @@ class Group:
             elif PLAIN.fullmatch(kind):
                 result.append(Operand(capture=name, use=name))
             elif kind in ("const at::Scalar &", "const ::std::optional<at::Scalar> &"):
-                result.append(Operand(capture=f"{name} = pack({name})", use=f"{name}.unpack()"))
+                result.append(Operand(capture=f"{name} = pack({name})", use=f"{name}.unpack()", is_scalar=True))
             elif kind in (
                 "at::IntArrayRef",
                 "at::OptionalIntArrayRef",
@@ -161,6 +165,9 @@ class Group:
         if "\n" in call or len(kernel) > WIDTH - 8:
             kernel = f"{captures}(at::TensorList t) {{\n{call}\n      }}"
         pieces = [f'"{self.name}"', tensors, kernel]
+        scalars = [a.name for a, o in zip(arguments, operands) if o.is_scalar]
+        if scalars or long:
+            pieces.append("{" + ", ".join(scalars) + "}")
         if long:
             pieces.append(" && ".join(f"pack({name}).fits()" for name in long))
         call = "  launch_operator(\n" + ",\n".join(f"      {piece}" for piece in pieces) + ");"

@@ -27,6 +27,11 @@ Outputs like(const at::Tensor& self) {
   return outputs(make_like(self));
 }
 
+// Integers have rules of their own about the limits.
+Outputs hardtanh(const at::Tensor& self) {
+  return self.is_floating_point() ? like(self) : decline();
+}
+
 Outputs boolean_like(const at::Tensor& self) {
   return outputs(make_like(self, at::kBool));
 }
@@ -36,7 +41,7 @@ Outputs inplace(const at::Tensor&) {
 }
 
 Outputs where(const at::Tensor& condition, const at::Tensor& self, const at::Tensor& other) {
-  if (condition.scalar_type() != at::kBool || condition.is_cpu()) {
+  if (condition.scalar_type() != at::kBool) {
     return decline();
   }
   return elementwise({condition, self, other}, at::result_type(self, other));
@@ -57,7 +62,7 @@ Outputs masked_fill_(const at::Tensor& self, const at::Tensor& mask) {
 
 const ShapeRow kRows[] = {
     {"abs.out", shape<real_valued>, per_output<1>},
-    {"hardtanh", shape<like>, per_output<2>},
+    {"hardtanh", shape<hardtanh>, per_output<2>},
     {"isnan", shape<boolean_like>, per_output<1>},
     {"logical_and.out", shape<boolean_binary>, per_output<1>},
     {"logical_not.out", shape<boolean>, per_output<1>},
