@@ -11,11 +11,9 @@
 #include <ATen/ops/result_type.h>
 #include <torch/library.h>
 
-#include "../runtime/stream.h"
 #include "fallback.h"
-#include "launch.h"
-#include "packed.h"
 #include "sparse_padding.h"
+#include "structured.h"
 
 namespace accel {
 
@@ -77,11 +75,13 @@ void launch_dense(
     auto result = t[0];
     at::add_out(result, t[1], coo.unpack(t[2], t[3]), scalar.unpack());
   };
-  launch(
-      "add",
-      current_stream(out.device().index()),
-      {writes(out), reads(self), reads(other._indices()), reads(other._values())},
-      kernel);
+  launch_operator(
+      "add", {writes(out), reads(self), reads(other._indices()), reads(other._values())}, kernel);
+}
+
+// Integers have no -0.0 to mark spare room with, and are no gradients.
+bool can_mark(const at::Tensor& tensor) {
+  return tensor.is_floating_point() || tensor.is_complex();
 }
 
 // sparse + alpha * sparse.
@@ -103,9 +103,8 @@ void launch_sparse(
         cut_padding(right);
         copy_with_padding(at::add(left, right, scalar.unpack()), t[0], t[1]);
       };
-  launch(
+  launch_operator(
       "add",
-      current_stream(out.device().index()),
       {writes(indices),
        writes(values),
        reads(self._indices()),
@@ -133,7 +132,7 @@ void add_out(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit
     launch_dense(self, other, alpha, out);
   } else if (
       self.is_sparse() && out.is_sparse() && !(self.is_coalesced() && other.is_coalesced()) &&
-      self._nnz() > 0 && at::sparse::is_same_density(self, other)) {
+      self._nnz() > 0 && can_mark(out) && at::sparse::is_same_density(self, other)) {
     launch_sparse(self, other, alpha, out);
   } else {
     return fallback(op, keys, stack);

@@ -38,7 +38,6 @@ bool cut_padding(const at::Tensor& tensor) {
   const auto indices = tensor._indices();
   const auto values = tensor._values();
   const auto nnz = tensor._nnz();
-  // Integers have no -0: theirs stays, and changes no sum either.
   if (tensor.is_coalesced() || nnz < 2 || !values.is_contiguous() ||
       !(values.is_floating_point() || values.is_complex())) {
     return false;
