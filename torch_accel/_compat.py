@@ -70,7 +70,7 @@ def has_computed_kernel(operator: str, key: str) -> bool:
 
 
 def _described(file: str) -> list[dict[str, Any]]:
-    import torchgen
+    import torchgen  # type: ignore[import-untyped]
     import yaml  # type: ignore[import-untyped]
 
     return list(yaml.safe_load((Path(torchgen.__file__).parent / "packaged" / file).read_text()))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import random
 import re
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -79,13 +81,21 @@ class Outcome:
     error: Exception | None = None
 
 
-def attempt(function: Callable[[], Any]) -> Outcome:
+def seed() -> None:
+    """Seeds what samples and operators draw from. ``torch.manual_seed`` formats the stack for each absent backend."""
+    torch.default_generator.manual_seed(0)
+    torch.get_device_module("accel").manual_seed_all(0)
+    random.seed(0)
+    np.random.seed(0)
+
+
+def attempt(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Outcome:
     """Calls ``function`` from a fixed seed and without its warnings."""
-    torch.manual_seed(0)
+    seed()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return Outcome(function())
+            return Outcome(function(*args, **kwargs))
         except Exception as error:
             return Outcome(error=error)
 
@@ -111,7 +121,7 @@ def parts(tensor: torch.Tensor) -> list[torch.Tensor]:
     if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
         return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
     if tensor.is_nested:
-        return [tensor.values(), tensor.offsets()] if tensor.layout == torch.jagged else list(tensor.unbind())
+        return list(tensor.unbind())
     return [tensor.int_repr()] if tensor.is_quantized else [tensor]
 
 
@@ -150,7 +160,7 @@ def _compare_tensors(
     return exact
 
 
-def _of_sums(expected: torch.Tensor) -> dict[str, float]:
+def _of_sums(expected: torch.Tensor) -> dict[str, Any]:
     """Tolerances for sums whose terms may cancel: relative to the largest element."""
     if expected.numel() == 0 or not (expected.is_floating_point() or expected.is_complex()):
         return {}
@@ -241,7 +251,7 @@ class Tally:
         actual: Outcome,
         expected: Outcome,
         oracle: Callable[[], Any] | None = None,
-        **how: bool,
+        **how: Any,
     ) -> None:
         """Compares an outcome on the device with one on the CPU: the same value, or the same error.
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from . import checks
+from .calls import name_of
 from .compare import Tally
 from .judge import judge
 from .torch_internals import OpDTypes, TestCase, ops
@@ -69,12 +70,12 @@ FOREACH_KINDS = (
 
 def _method(kind: Kind, database: Sequence[Any]) -> Callable[..., None]:
     def test(self: TestCase, device: str, op: Any, dtype: torch.dtype | None = None) -> None:
-        judge(kind.name, checks.name_of(op), dtype, partial(kind.check, op, dtype))
+        judge(kind.name, name_of(op), dtype, partial(kind.check, op, dtype))
 
     test.__name__ = f"test_{kind.name}"
     test.__doc__ = kind.check.__doc__
     chosen = [op for op in database if kind.applies(op)]
-    return ops(chosen, dtypes=kind.category, allowed_dtypes=kind.dtypes)(test)  # type: ignore[no-any-return]
+    return ops(chosen, dtypes=kind.category, allowed_dtypes=kind.dtypes)(test)
 
 
 def operator_tests(name: str, database: Sequence[Any], kinds: Sequence[Kind], module: str) -> type[TestCase]:

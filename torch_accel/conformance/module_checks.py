@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map_only
 
-from .checks import DEVICE, grad, seeded, tensors
-from .compare import Replica, Tally, attempt
+from .calls import DEVICE, grad, seeded, tensors
+from .compare import Replica, Tally, attempt, seed
 from .torch_internals import noncontiguous_like
 
 #: computes on a device, in float64 instead of the dtype of the test if the second argument says so
@@ -24,15 +24,14 @@ Run = Callable[[str, bool], Any]
 NARROW = (torch.bfloat16, torch.float16)
 
 
-def _both(tally: Tally, label: object, run: Run, dtype: torch.dtype, **how: bool) -> None:
-    actual = attempt(lambda: run(DEVICE, False))
-    expected = attempt(lambda: run("cpu", False))
+def _both(tally: Tally, label: object, run: Run, dtype: torch.dtype, **how: Any) -> None:
+    actual, expected = attempt(run, DEVICE, False), attempt(run, "cpu", False)
     oracle = (lambda: run("cpu", True)) if dtype in NARROW else None
     tally.check(label, actual, expected, oracle, **how)
 
 
 def _inputs(info: Any, dtype: torch.dtype, training: bool, requires_grad: bool = False) -> Iterator[Any]:
-    torch.manual_seed(0)
+    seed()
     for item in info.module_inputs_func(
         info, device="cpu", dtype=dtype, requires_grad=requires_grad, training=training
     ):
@@ -48,7 +47,7 @@ class _Case:
 
     def build(self, device: str, wide: bool = False) -> torch.nn.Module:
         """The module, made on the CPU and moved."""
-        torch.manual_seed(0)
+        seed()
         constructor = self.item.constructor_input
         module = self.info.module_cls(*copy.deepcopy(constructor.args), **copy.deepcopy(constructor.kwargs))
         module = module.to(self.dtype).train(self.training).to(device)
@@ -63,7 +62,7 @@ class _Case:
 
         forward_input = self.item.forward_input
         placed = Replica(device)((forward_input.args, forward_input.kwargs))
-        return tree_map_only(torch.Tensor, widen, placed)  # type: ignore[no-any-return]
+        return tree_map_only(torch.Tensor, widen, placed)
 
 
 #: for checks of a module's state, which its inputs hardly change (one module has 857 of them)
@@ -78,7 +77,7 @@ def _cases(
 
 
 def _call(module: torch.nn.Module, inputs: tuple[Any, Any]) -> Any:
-    torch.manual_seed(0)
+    seed()
     return module(*inputs[0], **inputs[1])
 
 
@@ -151,7 +150,7 @@ def transfer(info: Any, dtype: torch.dtype, training: bool, tally: Tally) -> Non
             return _state(module.to(device))
 
         def born(device: str, wide: bool, case: _Case = case) -> Any:
-            torch.manual_seed(0)
+            seed()
             constructor = case.item.constructor_input
             args, kwargs = Replica(device)((constructor.args, constructor.kwargs))
             with torch.device(device):

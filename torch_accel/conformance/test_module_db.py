@@ -2,6 +2,7 @@
 
 import copy
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -20,17 +21,17 @@ CHECKS = (
 DTYPES = (torch.float32, torch.bfloat16)
 
 
-def widened(info):
+def widened(info: Any) -> Any:
     """A module of the database with all of DTYPES: the database names float32 and float64 for nearly every one."""
     info = copy.copy(info)
     info.dtypes = DTYPES
     return info
 
 
-def method(check):
+def method(check: Any) -> Any:
     """The test of one check."""
 
-    def test(self, device, dtype, module_info, training):
+    def test(self: Any, device: str, dtype: torch.dtype, module_info: Any, training: bool) -> None:
         mode = "train" if training else "eval"
         name = f"{module_info.name} {mode}" if module_info.train_and_eval_differ else module_info.name
         judge(f"module_{check.__name__}", name, dtype, partial(check, module_info, dtype, training))

@@ -2,10 +2,12 @@
 
 import itertools
 from functools import partial
+from typing import Any
 
 import torch
 
 from . import checks
+from .calls import name_of
 from .judge import judge
 from .torch_internals import TestCase, instantiate, op_db, ops
 
@@ -17,13 +19,13 @@ DTYPES = {
 }
 
 
-def method(check, layout):
+def method(check: Any, layout: torch.layout) -> Any:
     """The test of one check in one layout."""
     label = str(layout).removeprefix("torch.")
     backward = check is checks.sparse_backward
 
-    def test(self, device, dtype, op):
-        judge(check.__name__, f"{checks.name_of(op)} {label}", dtype, partial(check, op, layout, dtype))
+    def test(self: Any, device: str, dtype: torch.dtype, op: Any) -> None:
+        judge(check.__name__, f"{name_of(op)} {label}", dtype, partial(check, op, layout, dtype))
 
     test.__name__ = f"test_{check.__name__}_{label}"
     chosen = [op for op in op_db if op.supports_sparse_layout(layout) and (op.supports_autograd or not backward)]

@@ -11,11 +11,10 @@ Layers come from the dispatcher, formulas from derivatives.yaml; dtypes and wait
 from __future__ import annotations
 
 import argparse
-import itertools
 import sys
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,10 +24,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from .._compat import computed_kernel, derivative_names
-from ..conformance import checks
+from ..conformance.calls import DEVICE, call, gradients, place, samples_of
 from ..conformance.waiting import WAITING
 from .layers import LAYERS, base_name, operators
-from .op_db import samples_of, selected
+from .op_db import selected
 from .waits import WaitWatch
 
 #: what OpenReg, torch's own example of such a device, registers for PrivateUse1; everything else copies to the CPU
@@ -83,21 +82,20 @@ def observe(names: list[str], limit: int) -> dict[str, Seen]:
         observer = Observer(watch)
         for op in selected(0, 1, names):
             for dtype in op.dtypes:
-                for sample in samples_of(op, dtype, limit):
-                    arguments = checks.place(op, sample, checks.DEVICE)
-                    _quietly(observer, lambda op=op, a=arguments: checks.call(op.op, a, checks.DEVICE))
+                for sample in samples_of(op, dtype, limit=limit):
+                    arguments = place(op, sample, DEVICE)
+                    _quietly(observer, call, op.op, arguments, DEVICE)
             if op.supports_autograd and torch.float32 in op.supported_backward_dtypes("cpu"):
-                samples = op.sample_inputs("cpu", torch.float32, requires_grad=True)
-                for sample in itertools.islice(samples, limit):
-                    _quietly(observer, lambda op=op, s=sample: checks.gradients(op, s, checks.DEVICE))
+                for sample in samples_of(op, torch.float32, requires_grad=True, limit=limit):
+                    _quietly(observer, gradients, op, sample, DEVICE)
     return observer.seen
 
 
-def _quietly(observer: Observer, run: Any) -> None:
+def _quietly(observer: Observer, run: Callable[..., Any], *args: Any) -> None:
     torch.accelerator.synchronize()
     with observer:
         try:
-            run()
+            run(*args)
         except Exception:  # samples that raise on the CPU too; the suite compares them
             return
 

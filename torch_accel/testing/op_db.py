@@ -12,7 +12,6 @@ own generator, on a held stream, in a second process.
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import os
 import subprocess
@@ -27,6 +26,7 @@ import torch
 
 from .._native import _C
 from ..conformance import checks
+from ..conformance.calls import DEVICE, call, name_of, place, samples_of
 from ..conformance.compare import Tally
 from .waits import WaitWatch
 
@@ -39,13 +39,8 @@ def selected(shard: int, shards: int, names: list[str]) -> Iterator[Any]:
     from ..conformance.torch_internals import op_db
 
     for index, op in enumerate(sorted(op_db, key=lambda o: (o.name, o.variant_test_name))):
-        if index % shards == shard and (not names or checks.name_of(op) in names):
+        if index % shards == shard and (not names or name_of(op) in names):
             yield op
-
-
-def samples_of(op: Any, dtype: torch.dtype, limit: int | None) -> list[Any]:
-    """Up to ``limit`` sample inputs on the CPU."""
-    return list(itertools.islice(op.sample_inputs("cpu", dtype), limit))
 
 
 def _fallbacks() -> int:
@@ -56,7 +51,7 @@ def compare_operator(op: Any, dtype: torch.dtype, limit: int | None) -> tuple[Ta
     """(the comparisons, the number of samples that ran without a fallback)."""
     tally, queued = Tally(), 0
     try:
-        samples = samples_of(op, dtype, limit)
+        samples = samples_of(op, dtype, limit=limit)
     except Exception as error:  # a broken sample generator is a failure like any other
         tally.fail("-", error)
         return tally, queued
@@ -73,13 +68,13 @@ def waits_of_operator(
     """(samples, those without a host wait, how many samples waited in each caller)."""
     count = free = 0
     callers: Counter[str] = Counter()
-    for sample in samples_of(op, dtype, limit):
-        arguments = checks.place(op, sample, checks.DEVICE)
+    for sample in samples_of(op, dtype, limit=limit):
+        arguments = place(op, sample, DEVICE)
         torch.accelerator.synchronize()
         with warnings.catch_warnings(), watch.block() as waits:
             warnings.simplefilter("ignore")
             try:
-                result = checks.call(op.op, arguments, checks.DEVICE)
+                result = call(op.op, arguments, DEVICE)
             except Exception as error:  # an error of the CPU's too, or counted as a failure by the comparison
                 result = error
         del result
@@ -100,7 +95,7 @@ def _compare(options: argparse.Namespace) -> dict[str, Any]:
             figures["exact"] += tally.exact
             figures["queued"] += queued
             for reason in tally.failures:
-                figures["failures"].append({"op": checks.name_of(op), "dtype": str(dtype), "reason": reason})
+                figures["failures"].append({"op": name_of(op), "dtype": str(dtype), "reason": reason})
     return figures
 
 
@@ -116,7 +111,7 @@ def _waits(options: argparse.Namespace) -> dict[str, Any]:
                 figures["without_wait"] += free
                 callers += found
             if callers:
-                figures["waiting"][checks.name_of(op)] = dict(callers)
+                figures["waiting"][name_of(op)] = dict(callers)
     return figures
 
 
@@ -126,7 +121,7 @@ def _waits_elsewhere(arguments: list[str]) -> dict[str, Any]:
         command = [sys.executable, "-m", "torch_accel.testing.op_db", *arguments, "--part", "waits", "--json", path]
         subprocess.run(command, env={**os.environ, "ACCEL_RNG": "philox"}, check=True, stdout=subprocess.DEVNULL)
         with open(path) as file:
-            return json.load(file)  # type: ignore[no-any-return]
+            return json.load(file)
 
 
 def _report(figures: dict[str, Any]) -> None:
