@@ -11,9 +11,14 @@ namespace accel {
 // rise at the next synchronisation. So the first small call of a kernel with a combination of
 // dtypes runs it on dummies in host memory first, and throws the c10::NotImplementedError that it
 // throws. `kernel` tells kernels apart.
+enum class DryRunSizes {
+  kReal,
+  kOne, // for kernels that any sizes suit, so that large calls are tried, too
+};
 void check_dtypes(
     c10::ArrayRef<Operand> operands,
     size_t kernel,
-    c10::function_ref<void(at::TensorList dummies)> run);
+    c10::function_ref<void(at::TensorList dummies)> run,
+    DryRunSizes sizes = DryRunSizes::kReal);
 
 } // namespace accel
