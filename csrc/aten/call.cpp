@@ -2,6 +2,7 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
 
 #include "../runtime/allocator.h"
 
@@ -9,6 +10,11 @@ namespace accel {
 
 namespace {
 constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
+}
+
+bool overlap(const at::Tensor& a, const at::Tensor& b) {
+  const auto status = at::get_overlap_status(a, b);
+  return status == at::MemOverlapStatus::Full || status == at::MemOverlapStatus::Partial;
 }
 
 at::Tensor make(at::IntArrayRef sizes, at::ScalarType dtype) {

@@ -30,6 +30,9 @@ Outputs outputs(Tensors&&... tensors) {
   return result;
 }
 
+// Whether two tensors share memory for all that kernels look: those refuse it.
+bool overlap(const at::Tensor& a, const at::Tensor& b);
+
 // ---- Making outputs, on the current device
 
 at::Tensor make(at::IntArrayRef sizes, at::ScalarType dtype);
@@ -79,6 +82,16 @@ template <>
 struct Argument<at::TensorList> {
   static std::vector<at::Tensor> read(const c10::IValue& value) {
     return value.toTensorVector();
+  }
+};
+template <>
+struct Argument<at::ArrayRef<at::Scalar>> {
+  static std::vector<at::Scalar> read(const c10::IValue& value) {
+    std::vector<at::Scalar> scalars;
+    for (const c10::IValue& scalar : value.toListRef()) {
+      scalars.push_back(scalar.toScalar());
+    }
+    return scalars;
   }
 };
 template <>

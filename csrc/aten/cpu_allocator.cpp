@@ -3,6 +3,7 @@
 #include <c10/core/CPUAllocator.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "../runtime/allocator.h"
 #include "../runtime/device.h"
@@ -95,7 +96,9 @@ PlaceAllocations::PlaceAllocations(at::TensorList outputs, c10::ArrayRef<int32_t
     } else {
       places_.push_back({nullptr, 0, -1, true});
     }
+    by_host_.emplace_back(places_.back().host, static_cast<int>(by_host_.size()));
   }
+  std::sort(by_host_.begin(), by_host_.end());
   t_place = this;
 }
 
@@ -104,12 +107,14 @@ PlaceAllocations::~PlaceAllocations() {
 }
 
 int PlaceAllocations::index_of(const void* data) const {
-  for (size_t i = 0; i < places_.size(); ++i) {
-    if (data != nullptr && places_[i].host == data) {
-      return static_cast<int>(i);
-    }
+  if (data == nullptr) {
+    return -1;
   }
-  return -1;
+  const auto found = std::lower_bound(
+      by_host_.begin(), by_host_.end(), data, [](const auto& entry, const void* host) {
+        return std::less<const void*>()(entry.first, host);
+      });
+  return found != by_host_.end() && found->first == data ? found->second : -1;
 }
 
 int32_t PlaceAllocations::ordinal_of(size_t index, const void* data) const {
@@ -130,7 +135,11 @@ void* PlaceAllocations::take(size_t bytes) {
   }
   const auto ordinal = std::count_if(
       made_.begin(), made_.end(), [bytes](const Made& made) { return made.bytes == bytes; });
-  for (auto& place : places_) {
+  while (first_free_ < places_.size() && places_[first_free_].taken) {
+    ++first_free_;
+  }
+  for (size_t i = first_free_; i < places_.size(); ++i) {
+    auto& place = places_[i];
     if (!place.taken && place.bytes == bytes && (place.ordinal < 0 || place.ordinal == ordinal)) {
       place.taken = true;
       note(bytes, place.host);
@@ -142,11 +151,9 @@ void* PlaceAllocations::take(size_t bytes) {
 
 void PlaceAllocations::note(size_t bytes, const void* host) {
   constexpr size_t kNoted = 64; // a result that is made later is not looked for
-  for (const auto& place : places_) {
-    if (place.bytes == bytes && made_.size() < kNoted) {
-      made_.push_back({bytes, host});
-      return;
-    }
+  const auto fits = [bytes](const Place& place) { return place.bytes == bytes; };
+  if (made_.size() < kNoted && std::any_of(places_.begin(), places_.end(), fits)) {
+    made_.push_back({bytes, host});
   }
 }
 
@@ -154,6 +161,7 @@ bool PlaceAllocations::give_back(const void* host) {
   const int index = index_of(host);
   if (index >= 0) {
     places_[index].taken = false;
+    first_free_ = std::min(first_free_, static_cast<size_t>(index));
   }
   return index >= 0;
 }

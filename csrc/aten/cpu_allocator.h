@@ -7,6 +7,7 @@
 #include <c10/core/Stream.h>
 #include <c10/util/SmallVector.h>
 
+#include <utility>
 #include <vector>
 
 namespace accel {
@@ -70,6 +71,8 @@ class PlaceAllocations {
     const void* host;
   };
   c10::SmallVector<Made, 8> made_; // the allocations that have the size of a place
+  c10::SmallVector<std::pair<const void*, int>, 4> by_host_; // sorted: lists have thousands
+  size_t first_free_ = 0; // all places before it are taken
   PlaceAllocations* outer_;
 };
 

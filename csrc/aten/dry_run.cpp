@@ -4,12 +4,14 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
 #include <c10/util/Exception.h>
 #include <c10/util/SmallVector.h>
 #include <c10/util/hash.h>
 
 #include <limits>
 #include <stdexcept>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "../runtime/warning.h"
@@ -81,22 +83,27 @@ using Tensors = c10::SmallVector<at::Tensor, 4>;
 
 // Values that no kernel trips over unchecked: indices (int64) count from 0, pivots (int32) from 1.
 // An operand that is an earlier one is the same tensor here.
-Tensors dummies(c10::ArrayRef<Operand> operands) {
+Tensors dummies(c10::ArrayRef<Operand> operands, DryRunSizes sizes) {
   Tensors result;
+  std::unordered_map<c10::TensorImpl*, at::Tensor> known;
   for (const auto& [tensor, access] : operands) {
-    at::Tensor dummy;
-    for (size_t i = 0; i < result.size(); ++i) {
-      if (operands[i].tensor.is_same(tensor)) {
-        dummy = result[i];
+    if (!tensor.defined()) {
+      result.emplace_back();
+      continue;
+    }
+    auto& dummy = known[tensor.unsafeGetTensorImpl()];
+    if (!dummy.defined()) {
+      const auto options = at::TensorOptions(tensor.scalar_type());
+      const bool written = (access & accelAccessWrite) != 0;
+      if (sizes == DryRunSizes::kOne) {
+        dummy = at::ones(at::DimVector(tensor.dim(), 1), options);
+      } else if (written) {
+        dummy = at::empty_strided(tensor.sizes(), tensor.strides(), options).zero_();
+      } else {
+        dummy = at::full(tensor.sizes(), tensor.scalar_type() == at::kInt ? 1 : 0, options);
       }
     }
-    if (!dummy.defined() && tensor.defined()) {
-      const auto options = at::TensorOptions(tensor.scalar_type());
-      dummy = (access & accelAccessWrite) != 0
-          ? at::empty_strided(tensor.sizes(), tensor.strides(), options).zero_()
-          : at::full(tensor.sizes(), tensor.scalar_type() == at::kInt ? 1 : 0, options);
-    }
-    result.push_back(std::move(dummy));
+    result.push_back(dummy);
   }
   return result;
 }
@@ -107,17 +114,18 @@ void check_dtypes(
     c10::ArrayRef<Operand> operands,
     Scalars scalars,
     size_t kernel,
-    c10::function_ref<void(at::TensorList dummies)> run) {
+    c10::function_ref<void(at::TensorList dummies)> run,
+    DryRunSizes sizes) {
   const auto beyond = misfits(scalars, operands);
   const auto key = c10::hash_combine(key_of(operands, kernel), beyond);
   thread_local std::unordered_set<size_t> known;
-  if (known.count(key) != 0 || (beyond == 0 && !small(operands))) {
+  if (known.count(key) != 0 || (beyond == 0 && sizes == DryRunSizes::kReal && !small(operands))) {
     return;
   }
   const IgnoreWarnings ignore;
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   try {
-    run(dummies(operands));
+    run(dummies(operands, sizes));
   } catch (const c10::NotImplementedError&) {
     throw;
   } catch (const c10::Error&) {

@@ -14,6 +14,7 @@
 #include <optional>
 #include <sstream>
 #include <thread>
+#include <unordered_map>
 #include <vector>
 
 #include "../runtime/error.h"
@@ -148,6 +149,7 @@ void describe(const Prepared& operand, Descriptor* out) {
   std::copy(tensor.sizes().begin(), tensor.sizes().end(), out->sizes());
   std::copy(tensor.strides().begin(), tensor.strides().end(), out->strides());
   if (operand.place == Place::kCaptured) {
+    out->storage_id = reinterpret_cast<uint64_t>(out); // views of one storage are copies apart
     out->storage_bytes = tensor.nbytes();
     if (out->storage_bytes > 0) {
       std::memcpy(out->captured(), tensor.const_data_ptr(), out->storage_bytes);
@@ -177,9 +179,36 @@ void append_access(
 
 using Tensors = c10::SmallVector<at::Tensor, 4>;
 
+// One alias storage per storage. Few are searched one by one, the thousands of a list by hash.
+class AliasStorages {
+ public:
+  template <class Make>
+  const c10::Storage& get(uint64_t id, Make&& make) {
+    for (const auto& [known, storage] : few_) {
+      if (known == id) {
+        return storage;
+      }
+    }
+    if (few_.size() < kFew) {
+      return few_.emplace_back(id, make()).second;
+    }
+    const auto [entry, inserted] = many_.try_emplace(id);
+    if (inserted) {
+      entry->second = make();
+    }
+    return entry->second;
+  }
+
+ private:
+  static constexpr size_t kFew = 8;
+  c10::SmallVector<std::pair<uint64_t, c10::Storage>, kFew> few_;
+  std::unordered_map<uint64_t, c10::Storage> many_;
+};
+
 Tensors build_aliases(const Header& header, const char* at) {
   Tensors tensors;
-  c10::SmallVector<std::pair<uint64_t, c10::Storage>, 4> storages;
+  tensors.reserve(header.num_operands);
+  AliasStorages storages;
   for (uint32_t i = 0; i < header.num_operands; ++i) {
     const auto* const d = reinterpret_cast<const Descriptor*>(at);
     at += d->total_bytes;
@@ -191,23 +220,15 @@ Tensors build_aliases(const Header& header, const char* at) {
       tensors.push_back(at::Tensor(tensors[d->storage_id]));
       continue;
     }
-    const c10::Storage* storage = nullptr;
-    for (const auto& [id, existing] : storages) {
-      if (id == d->storage_id) {
-        storage = &existing;
-      }
-    }
-    if (storage == nullptr) {
+    const auto& storage = storages.get(d->storage_id, [d] {
       void* const host = d->place == Place::kCaptured ? const_cast<void*>(d->captured())
           : d->place == Place::kPinned                ? d->storage_data
                                                       : host_address(d->storage_data);
-      storages.emplace_back(
-          d->storage_id, alias_storage(host, d->storage_bytes, /*resizable=*/false));
-      storage = &storages.back().second;
-    }
+      return alias_storage(host, d->storage_bytes, /*resizable=*/false);
+    });
     const Geometry geometry{
         {d->sizes(), d->rank}, {d->strides(), d->rank}, d->offset, d->dtype, d->conj, d->neg};
-    tensors.push_back(tensor_on(*storage, c10::DispatchKey::CPU, geometry));
+    tensors.push_back(tensor_on(storage, c10::DispatchKey::CPU, geometry));
     if (d->wrapped_number) {
       tensors.back().unsafeGetTensorImpl()->set_wrapped_number(true);
     }

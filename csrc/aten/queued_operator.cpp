@@ -124,34 +124,42 @@ class BoxedCall {
   }
 
   // Sees that each result is in its output's memory.
-  void settle(at::TensorList operands, torch::jit::Stack& results, const PlaceAllocations& place)
+  void settle(at::TensorList operands, torch::jit::Stack& returned, const PlaceAllocations& place)
       const {
     const auto fresh = operands.slice(0, num_fresh_);
+    if (fresh.empty()) {
+      return;
+    }
+    c10::SmallVector<at::Tensor, 4> results;
+    for (const auto& value : returned) {
+      for_each_tensor(value, [&](const at::Tensor& tensor) { results.push_back(tensor); });
+    }
+    returned.clear();
+    TORCH_INTERNAL_ASSERT(results.size() >= fresh.size(), "accel: ", op_.operator_name());
     Ordinals ordinals(fresh.size(), -1);
     bool learned = false;
-    // A result in the memory of another output must leave before that one is written.
+    // A result in the memory of an earlier output must leave before that one is written.
     for (size_t i = 0; i < fresh.size(); ++i) {
-      check(fresh[i], results[i].toTensor(), i);
-      const auto& result = results[i].toTensor();
-      if (!result.defined()) {
+      check(fresh[i], results[i], i);
+      if (!results[i].defined()) {
         continue;
       }
-      const void* const memory = result.storage().data();
+      const void* const memory = results[i].storage().data();
       ordinals[i] = place.ordinal_of(i, memory);
       const int index = place.index_of(memory);
       learned = learned || (ordinals[i] >= 0 && index != static_cast<int>(i));
-      if (index >= 0 && static_cast<size_t>(index) != i) {
-        results[i] = result.clone();
+      if (index >= 0 && index < static_cast<int>(i)) {
+        results[i] = results[i].clone();
       }
     }
     for (size_t i = 0; i < fresh.size(); ++i) {
-      const auto& result = results[i].toTensor();
+      const auto& result = results[i];
       if (!fresh[i].defined() || fresh[i].numel() == 0) {
         continue;
       }
       if (result.const_data_ptr() != fresh[i].const_data_ptr() || !same_layout(result, fresh[i])) {
         g_misplaced.fetch_add(1, std::memory_order_relaxed);
-        const bool within = place.index_of(result.storage().data()) >= 0;
+        const bool within = result.storage().data() == fresh[i].storage().data();
         fresh[i].copy_(within ? result.clone() : result);
       }
     }
@@ -217,6 +225,33 @@ bool is_scalar(const c10::Type& type) {
   return kind == c10::TypeKind::NumberType;
 }
 
+// An operator that the CPU computes by other operators.
+bool is_composite(const c10::OperatorHandle& op) {
+  return !op.hasKernelForDispatchKey(c10::DispatchKey::CPU) &&
+      op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd);
+}
+
+bool same_dtypes(at::TensorList a, at::TensorList b) {
+  return std::equal(
+      a.begin(), a.end(), b.begin(), b.end(), [](const at::Tensor& x, const at::Tensor& y) {
+        return x.scalar_type() == y.scalar_type();
+      });
+}
+
+// A list with tensors of several devices: no launch sees them all.
+bool scattered(Arguments arguments, c10::Device device) {
+  for (const auto& value : arguments) {
+    if (value.isTensorList()) {
+      for (const at::Tensor& tensor : value.toTensorVector()) {
+        if (tensor.defined() && tensor.device() != device) {
+          return true;
+        }
+      }
+    }
+  }
+  return false;
+}
+
 } // namespace
 
 int64_t misplaced_results() {
@@ -224,7 +259,7 @@ int64_t misplaced_results() {
 }
 
 QueuedOperator::QueuedOperator(const c10::OperatorHandle& op, const ShapeRow& row)
-    : op_(op), row_(row), lessons_(new PlacementLessons()) {
+    : op_(op), row_(row), composite_(is_composite(op)), lessons_(new PlacementLessons()) {
   const auto& schema = op.schema();
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
     const auto& argument = schema.arguments()[i];
@@ -246,7 +281,9 @@ QueuedOperator::QueuedOperator(const c10::OperatorHandle& op, const ShapeRow& ro
       }
     }
     returns_.push_back(source);
+    returns_list_ = returns_list_ || result.type()->kind() == c10::TypeKind::ListType;
   }
+  TORCH_INTERNAL_ASSERT(!returns_list_ || returns_.size() == 1, "accel: ", op.operator_name());
 }
 
 bool QueuedOperator::written(size_t argument, Arguments arguments) const {
@@ -294,9 +331,12 @@ void QueuedOperator::queue(c10::Device device, Arguments arguments, at::TensorLi
       scalars.emplace_back(arguments[i].toScalar());
     }
   }
-  check_dtypes(operands, scalars, std::hash<std::string>()(row_.op), [&](at::TensorList dummies) {
-    (*call)(dummies);
-  });
+  check_dtypes(
+      operands,
+      scalars,
+      std::hash<std::string_view>()(row_.op),
+      [&](at::TensorList dummies) { (*call)(dummies); },
+      composite_ ? DryRunSizes::kOne : DryRunSizes::kReal); // composites are lists of small calls
   const auto made =
       std::find_if(fresh.begin(), fresh.end(), [](const auto& output) { return output.defined(); });
   const Cost cost{
@@ -309,22 +349,22 @@ void QueuedOperator::queue(c10::Device device, Arguments arguments, at::TensorLi
       cost);
 }
 
-// Some kernels refuse overlapping arguments, some compute: theirs to say, in their words.
-bool QueuedOperator::overlapping(Arguments arguments) const {
+// Some kernels refuse overlapping arguments, some compute: theirs to say, in their words. What a
+// record holds of a host tensor is a copy, which nobody would see written.
+bool QueuedOperator::unusual(Arguments arguments) const {
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (!written(i, arguments)) {
       continue;
     }
     bool found = false;
     for_each_tensor(arguments[i], [&](const at::Tensor& tensor) {
-      found = found || (tensor.defined() && has_internal_overlap(tensor) == at::MemOverlap::Yes);
+      found = found ||
+          (tensor.defined() &&
+           (!on_accel(tensor) || has_internal_overlap(tensor) == at::MemOverlap::Yes));
     });
     for (size_t j = 0; arguments[i].isTensor() && j < arguments.size(); ++j) {
       if (i != j && arguments[j].isTensor()) {
-        const auto status =
-            at::get_overlap_status(arguments[i].toTensor(), arguments[j].toTensor());
-        found = found || status == at::MemOverlapStatus::Full ||
-            status == at::MemOverlapStatus::Partial;
+        found = found || overlap(arguments[i].toTensor(), arguments[j].toTensor());
       }
     }
     if (found) {
@@ -332,6 +372,12 @@ bool QueuedOperator::overlapping(Arguments arguments) const {
     }
   }
   return false;
+}
+
+// Runs the composite kernel on the host: it calls operators that are queued, or that say what is
+// wrong.
+void QueuedOperator::decompose(torch::jit::Stack* stack) const {
+  op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
 }
 
 void QueuedOperator::operator()(
@@ -348,13 +394,18 @@ void QueuedOperator::call(torch::jit::Stack* stack) const {
   const Arguments arguments = torch::jit::last(*stack, num_arguments);
   const auto device = device_of_call(arguments);
   const c10::DeviceGuard guard(device);
+  if (composite_ && scattered(arguments, device)) {
+    decompose(stack);
+    return;
+  }
   check_same_device(schema, arguments, device);
-  auto made = overlapping(arguments) ? decline() : row_.shape(arguments);
-  for (size_t i = 0; made && i < out_arguments_.size(); ++i) {
-    const auto& out = arguments[out_arguments_[i]].toTensor();
-    if (out.scalar_type() != (*made)[i].scalar_type()) {
-      made = decline(); // some kernels cast, some refuse
-    }
+  auto made = unusual(arguments) ? decline() : row_.shape(arguments);
+  c10::SmallVector<at::Tensor, 2> outs;
+  for (const size_t i : out_arguments_) {
+    for_each_tensor(arguments[i], [&](const at::Tensor& out) { outs.push_back(out); });
+  }
+  if (made && !out_arguments_.empty() && !same_dtypes(outs, *made)) {
+    made = decline(); // some kernels cast, some refuse
   }
   if (made && C10_UNLIKELY(planted(Plant::kForesight))) {
     for (auto& tensor : *made) {
@@ -362,13 +413,17 @@ void QueuedOperator::call(torch::jit::Stack* stack) const {
     }
   }
   if (!made) {
-    fallback_declined(op_, stack);
+    if (composite_) {
+      decompose(stack);
+    } else {
+      fallback_declined(op_, stack);
+    }
     return;
   }
-  for (size_t i = 0; i < out_arguments_.size(); ++i) {
-    const auto& out = arguments[out_arguments_[i]].toTensor();
-    if (at::native::resize_output(out, (*made)[i].sizes())) {
-      out.as_strided_((*made)[i].sizes(), (*made)[i].strides());
+  for (size_t i = 0; i < outs.size(); ++i) {
+    // A composite's out= form copies what its functional form makes.
+    if (at::native::resize_output(outs[i], (*made)[i].sizes()) && !composite_) {
+      outs[i].as_strided_((*made)[i].sizes(), (*made)[i].strides());
     }
   }
   if (!out_arguments_.empty()) {
@@ -381,6 +436,8 @@ void QueuedOperator::call(torch::jit::Stack* stack) const {
   for (const int source : returns_) {
     if (source >= 0) {
       results.push_back(arguments[source]);
+    } else if (returns_list_) {
+      results.emplace_back(std::vector<at::Tensor>(made->begin(), made->end()));
     } else {
       results.emplace_back(std::move((*made)[next_fresh++]));
     }

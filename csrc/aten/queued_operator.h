@@ -23,17 +23,20 @@ class QueuedOperator final : public c10::OperatorKernel {
 
  private:
   bool written(size_t argument, Arguments arguments) const;
-  bool overlapping(Arguments arguments) const;
+  bool unusual(Arguments arguments) const;
+  void decompose(torch::jit::Stack* stack) const;
   // Queues the call with these fresh outputs.
   void queue(c10::Device device, Arguments arguments, at::TensorList fresh) const;
 
   c10::OperatorHandle op_;
   ShapeRow row_;
+  bool composite_;
   std::vector<bool> marked_; // by the schema as written, each argument
   std::vector<size_t> out_arguments_; // the out= arguments
   PlacementLessons* lessons_; // leaked: records refer to it
   std::vector<size_t> scalar_arguments_;
   std::vector<int> returns_; // the argument that a result is, or -1 for a fresh one
+  bool returns_list_ = false; // of the fresh ones
 };
 
 // How often a kernel's result was not where its output was foreseen, so that it was copied there.

@@ -50,7 +50,6 @@ bool wants_cpu_kernel(const c10::OperatorHandle& op, const Kind& kind) {
   return !op.hasKernelForDispatchKey(kind.accel) && op.hasKernelForDispatchKey(kind.cpu);
 }
 
-// The composite _foreach_ operators run as one call on the worker instead of one call per tensor.
 bool wants_fallback(const c10::OperatorHandle& op) {
   const std::string_view text = op.operator_name().name;
   if (op.hasKernelForDispatchKey(DispatchKey::PrivateUse1)) {
@@ -59,7 +58,7 @@ bool wants_fallback(const c10::OperatorHandle& op) {
   if (std::find(kHostComposites.begin(), kHostComposites.end(), text) != kHostComposites.end()) {
     return true;
   }
-  return has_composite(op) && (wants_cpu_kernel(op, kDense) || text.substr(6, 9) == "_foreach_");
+  return has_composite(op) && wants_cpu_kernel(op, kDense);
 }
 
 // The CPU's kernel of an operator for sparse or nested tensors: as it is, or over aliases. Where

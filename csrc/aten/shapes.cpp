@@ -17,6 +17,7 @@ std::vector<ShapeRow> shape_rows() {
         loss_rows(),
         movement_rows(),
         normalization_rows(),
+        optimizer_rows(),
         pointwise_rows(),
         pooling_rows(),
         reduction_rows(),

@@ -64,6 +64,7 @@ c10::ArrayRef<ShapeRow> linalg_rows();
 c10::ArrayRef<ShapeRow> loss_rows();
 c10::ArrayRef<ShapeRow> movement_rows();
 c10::ArrayRef<ShapeRow> normalization_rows();
+c10::ArrayRef<ShapeRow> optimizer_rows();
 c10::ArrayRef<ShapeRow> pointwise_rows();
 c10::ArrayRef<ShapeRow> pooling_rows();
 c10::ArrayRef<ShapeRow> reduction_rows();
