@@ -5,6 +5,7 @@
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 
@@ -31,15 +32,21 @@ struct Slot {
 // What a record holds of the call: its arguments but for the tensors, which are operands.
 class BoxedCall {
  public:
-  BoxedCall(const c10::OperatorHandle& op, size_t num_fresh) : op_(op), num_fresh_(num_fresh) {}
+  // `into`: the fresh outputs are the operator's out= arguments.
+  BoxedCall(const c10::OperatorHandle& op, size_t num_fresh, bool into)
+      : op_(op), num_fresh_(num_fresh), into_(into) {}
 
   c10::SmallVector<c10::IValue, 8> arguments;
   c10::SmallVector<Slot, 8> slots; // of the operands after the fresh outputs
 
   void operator()(at::TensorList operands) const {
     const auto fresh = operands.slice(0, num_fresh_);
-    const PlaceAllocations place(fresh); // outlives the results, which give its memory back
+    // Outlives the results, which give its memory back.
+    const PlaceAllocations place(into_ ? at::TensorList() : fresh);
     auto stack = boxed(operands.slice(num_fresh_));
+    if (into_) {
+      stack.insert(stack.end(), fresh.begin(), fresh.end());
+    }
     op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
     settle(fresh, stack, place);
   }
@@ -119,6 +126,7 @@ class BoxedCall {
 
   c10::OperatorHandle op_;
   size_t num_fresh_;
+  bool into_;
 };
 
 // The operands of one argument, appended.
@@ -143,6 +151,13 @@ void append(
   }
 }
 
+c10::OperatorHandle find_operator(const std::string& name) {
+  const auto dot = name.find('.');
+  return c10::Dispatcher::singleton().findSchemaOrThrow(
+      ("aten::" + name.substr(0, dot)).c_str(),
+      dot == std::string::npos ? "" : name.substr(dot + 1).c_str());
+}
+
 } // namespace
 
 int64_t misplaced_results() {
@@ -150,7 +165,7 @@ int64_t misplaced_results() {
 }
 
 QueuedOperator::QueuedOperator(const c10::OperatorHandle& op, const ShapeRow& row)
-    : op_(op), row_(row) {
+    : op_(op), row_(row), runs_(row.through == nullptr ? op : find_operator(row.through)) {
   const auto& schema = op.schema();
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
     const auto& argument = schema.arguments()[i];
@@ -173,7 +188,7 @@ QueuedOperator::QueuedOperator(const c10::OperatorHandle& op, const ShapeRow& ro
 }
 
 void QueuedOperator::queue(c10::Device device, Arguments arguments, at::TensorList fresh) const {
-  auto call = std::make_unique<BoxedCall>(op_, fresh.size());
+  auto call = std::make_unique<BoxedCall>(runs_, fresh.size(), row_.through != nullptr);
   std::vector<Operand> operands;
   for (const auto& tensor : fresh) {
     operands.push_back(accel::writes(tensor));
@@ -208,8 +223,14 @@ void QueuedOperator::queue(c10::Device device, Arguments arguments, at::TensorLi
   check_dtypes(operands, std::hash<std::string>()(row_.op), [&](at::TensorList dummies) {
     (*call)(dummies);
   });
+  std::vector<at::Tensor> written;
+  for (const auto& [tensor, access] : operands) {
+    if ((access & accelAccessWrite) != 0) {
+      written.push_back(tensor);
+    }
+  }
   const Cost cost{
-      row_.flops(arguments, fresh), fresh.empty() ? at::kFloat : fresh[0].scalar_type()};
+      row_.flops(arguments, written), written.empty() ? at::kFloat : written[0].scalar_type()};
   launch(
       op_.schema().name().c_str(),
       current_stream(device.index()),
@@ -226,13 +247,17 @@ bool QueuedOperator::overlapping(Arguments arguments) const {
     }
     bool found = false;
     for_each_tensor(arguments[i], [&](const at::Tensor& tensor) {
-      found = found || (tensor.defined() && has_internal_overlap(tensor) != at::MemOverlap::No);
+      found = found || (tensor.defined() && has_internal_overlap(tensor) == at::MemOverlap::Yes);
     });
     for (size_t j = 0; arguments[i].isTensor() && j < arguments.size(); ++j) {
       if (i != j && arguments[j].isTensor()) {
-        const auto status =
-            at::get_overlap_status(arguments[i].toTensor(), arguments[j].toTensor());
-        found = found || (status != at::MemOverlapStatus::No);
+        const auto& a = arguments[i].toTensor();
+        const auto& b = arguments[j].toTensor();
+        // The status of operands that are not dense is "too hard" even in two storages.
+        found = found ||
+            (a.defined() && b.defined() && a.is_alias_of(b) &&
+             at::get_overlap_status(a, b) != at::MemOverlapStatus::No &&
+             !(row_.over_input && a.is_same(b)));
       }
     }
     if (found) {
@@ -260,8 +285,13 @@ void QueuedOperator::call(torch::jit::Stack* stack) const {
   auto made = overlapping(arguments) ? decline() : row_.shape(arguments);
   for (size_t i = 0; made && i < out_arguments_.size(); ++i) {
     const auto& out = arguments[out_arguments_[i]].toTensor();
-    if (out.scalar_type() != (*made)[i].scalar_type()) {
-      made = decline(); // some kernels cast, some refuse
+    const bool is_input = std::any_of(arguments.begin(), arguments.end(), [&](const auto& value) {
+      return &value != &arguments[out_arguments_[i]] && value.isTensor() &&
+          value.toTensor().is_same(out);
+    });
+    if (out.scalar_type() != (*made)[i].scalar_type() || // some kernels cast, some refuse
+        (is_input && out.sizes() != (*made)[i].sizes())) { // it may not be resized
+      made = decline();
     }
   }
   if (made && C10_UNLIKELY(planted(Plant::kForesight))) {
@@ -300,20 +330,15 @@ void QueuedOperator::call(torch::jit::Stack* stack) const {
 void register_queued_operators() {
   static torch::Library aten(
       torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
-  auto& dispatcher = c10::Dispatcher::singleton();
   for (const auto& row : shape_rows()) {
-    const std::string name = row.op;
-    const auto dot = name.find('.');
-    const auto op = dispatcher.findSchemaOrThrow(
-        ("aten::" + name.substr(0, dot)).c_str(),
-        dot == std::string::npos ? "" : name.substr(dot + 1).c_str());
+    const auto op = find_operator(row.op);
     TORCH_INTERNAL_ASSERT(
         !op.hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1),
         "accel: aten::",
-        name,
+        row.op,
         " is registered twice");
     aten.impl(
-        name.c_str(),
+        row.op,
         torch::CppFunction::makeFromBoxedFunctor(std::make_unique<QueuedOperator>(op, row)));
   }
 }

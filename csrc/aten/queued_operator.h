@@ -26,6 +26,7 @@ class QueuedOperator final : public c10::OperatorKernel {
 
   c10::OperatorHandle op_;
   ShapeRow row_;
+  c10::OperatorHandle runs_; // what the worker runs
   std::vector<bool> written_; // of each argument
   std::vector<size_t> out_arguments_; // the out= arguments
   std::vector<int> returns_; // the argument that a result is, or -1 for a fresh one
