@@ -34,13 +34,15 @@ at::Tensor make_like(const at::Tensor& self) {
 }
 
 at::Tensor make_like(const at::Tensor& self, at::ScalarType dtype) {
-  if (self.is_contiguous()) {
-    return make(self.sizes(), dtype);
-  }
   if (self.is_non_overlapping_and_dense()) {
     return make_strided(self.sizes(), self.strides(), dtype);
   }
   return make_strided(self.sizes(), at::infer_dense_strides(self.sizes(), self.strides()), dtype);
+}
+
+at::Tensor resized(const at::Tensor& out, at::IntArrayRef sizes) {
+  out.resize_(sizes);
+  return out;
 }
 
 } // namespace accel

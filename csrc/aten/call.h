@@ -41,6 +41,9 @@ at::Tensor make_strided(at::IntArrayRef sizes, at::IntArrayRef strides, at::Scal
 // As empty_like: self's strides where it is dense.
 at::Tensor make_like(const at::Tensor& self);
 at::Tensor make_like(const at::Tensor& self, at::ScalarType dtype);
+// An out= argument after `out.resize_(sizes)`, which some kernels call: torch gives no warning
+// then.
+at::Tensor resized(const at::Tensor& out, at::IntArrayRef sizes);
 
 // ---- Arguments as C++ types
 

@@ -84,16 +84,22 @@ struct Slot {
 // What a record holds of the call: its arguments but for the tensors, which are operands.
 class BoxedCall {
  public:
-  BoxedCall(const c10::OperatorHandle& op, size_t num_fresh, PlacementLessons& lessons)
-      : op_(op), num_fresh_(num_fresh), lessons_(lessons) {}
+  // `into`: the fresh outputs are the operator's out= arguments.
+  BoxedCall(const c10::OperatorHandle& op, size_t num_fresh, bool into, PlacementLessons& lessons)
+      : op_(op), num_fresh_(num_fresh), into_(into), lessons_(lessons) {}
 
   c10::SmallVector<c10::IValue, 8> arguments;
   c10::SmallVector<Slot, 8> slots; // of the operands after the fresh outputs
 
   void operator()(at::TensorList operands) const {
     const auto fresh = operands.slice(0, num_fresh_);
-    const PlaceAllocations place(fresh, lessons_.recall(operands)); // outlives the results
+    const PlaceAllocations place( // outlives the results, which give its memory back
+        into_ ? at::TensorList() : fresh,
+        into_ ? Ordinals() : lessons_.recall(operands));
     auto stack = boxed(operands.slice(num_fresh_));
+    if (into_) {
+      stack.insert(stack.end(), fresh.begin(), fresh.end());
+    }
     op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
     settle(operands, stack, place);
   }
@@ -193,6 +199,7 @@ class BoxedCall {
 
   c10::OperatorHandle op_;
   size_t num_fresh_;
+  bool into_;
   PlacementLessons& lessons_;
 };
 
@@ -252,6 +259,13 @@ bool scattered(Arguments arguments, c10::Device device) {
   return false;
 }
 
+c10::OperatorHandle find_operator(const std::string& name) {
+  const auto dot = name.find('.');
+  return c10::Dispatcher::singleton().findSchemaOrThrow(
+      ("aten::" + name.substr(0, dot)).c_str(),
+      dot == std::string::npos ? "" : name.substr(dot + 1).c_str());
+}
+
 } // namespace
 
 int64_t misplaced_results() {
@@ -259,7 +273,11 @@ int64_t misplaced_results() {
 }
 
 QueuedOperator::QueuedOperator(const c10::OperatorHandle& op, const ShapeRow& row)
-    : op_(op), row_(row), composite_(is_composite(op)), lessons_(new PlacementLessons()) {
+    : op_(op),
+      row_(row),
+      composite_(is_composite(op)),
+      runs_(row.through == nullptr ? op : find_operator(row.through)),
+      lessons_(new PlacementLessons()) {
   const auto& schema = op.schema();
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
     const auto& argument = schema.arguments()[i];
@@ -293,7 +311,7 @@ bool QueuedOperator::written(size_t argument, Arguments arguments) const {
 }
 
 void QueuedOperator::queue(c10::Device device, Arguments arguments, at::TensorList fresh) const {
-  auto call = std::make_unique<BoxedCall>(op_, fresh.size(), *lessons_);
+  auto call = std::make_unique<BoxedCall>(runs_, fresh.size(), row_.through != nullptr, *lessons_);
   std::vector<Operand> operands;
   for (const auto& tensor : fresh) {
     operands.push_back(accel::writes(tensor));
@@ -337,10 +355,14 @@ void QueuedOperator::queue(c10::Device device, Arguments arguments, at::TensorLi
       std::hash<std::string_view>()(row_.op),
       [&](at::TensorList dummies) { (*call)(dummies); },
       composite_ ? DryRunSizes::kOne : DryRunSizes::kReal); // composites are lists of small calls
-  const auto made =
-      std::find_if(fresh.begin(), fresh.end(), [](const auto& output) { return output.defined(); });
+  std::vector<at::Tensor> written;
+  for (const auto& [tensor, access] : operands) {
+    if ((access & accelAccessWrite) != 0 && tensor.defined()) {
+      written.push_back(tensor);
+    }
+  }
   const Cost cost{
-      row_.flops(arguments, fresh), made == fresh.end() ? at::kFloat : made->scalar_type()};
+      row_.flops(arguments, written), written.empty() ? at::kFloat : written[0].scalar_type()};
   launch(
       op_.schema().name().c_str(),
       current_stream(device.index()),
@@ -350,9 +372,13 @@ void QueuedOperator::queue(c10::Device device, Arguments arguments, at::TensorLi
 }
 
 // Some kernels refuse overlapping arguments, some compute: theirs to say, in their words. What a
-// record holds of a host tensor is a copy, which nobody would see written.
+// record holds of a host tensor is a copy, which nobody would see written. No memory stands behind
+// a zero tensor.
 bool QueuedOperator::unusual(Arguments arguments) const {
   for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].isTensor() && arguments[i].toTensor()._is_zerotensor()) {
+      return true;
+    }
     if (!written(i, arguments)) {
       continue;
     }
@@ -364,11 +390,28 @@ bool QueuedOperator::unusual(Arguments arguments) const {
     });
     for (size_t j = 0; arguments[i].isTensor() && j < arguments.size(); ++j) {
       if (i != j && arguments[j].isTensor()) {
-        found = found || overlap(arguments[i].toTensor(), arguments[j].toTensor());
+        const auto& a = arguments[i].toTensor();
+        const auto& b = arguments[j].toTensor();
+        found = found || (overlap(a, b) && !(row_.over_input && a.is_same(b)));
       }
     }
     if (found) {
       return true;
+    }
+  }
+  return false;
+}
+
+// An out= argument that is an input may not be resized.
+bool QueuedOperator::resizes_an_input(Arguments arguments, at::TensorList made) const {
+  for (size_t i = 0; i < out_arguments_.size(); ++i) {
+    const auto& value = arguments[out_arguments_[i]];
+    for (size_t j = 0; value.isTensor() && j < arguments.size(); ++j) {
+      if (j != out_arguments_[i] && arguments[j].isTensor() &&
+          arguments[j].toTensor().is_same(value.toTensor()) &&
+          value.toTensor().sizes() != made[i].sizes()) {
+        return true;
+      }
     }
   }
   return false;
@@ -404,8 +447,10 @@ void QueuedOperator::call(torch::jit::Stack* stack) const {
   for (const size_t i : out_arguments_) {
     for_each_tensor(arguments[i], [&](const at::Tensor& out) { outs.push_back(out); });
   }
-  if (made && !out_arguments_.empty() && !same_dtypes(outs, *made)) {
-    made = decline(); // some kernels cast, some refuse
+  if (made && !out_arguments_.empty() &&
+      (!same_dtypes(outs, *made) || // some kernels cast, some refuse
+       resizes_an_input(arguments, *made))) {
+    made = decline();
   }
   if (made && C10_UNLIKELY(planted(Plant::kForesight))) {
     for (auto& tensor : *made) {
@@ -449,20 +494,15 @@ void QueuedOperator::call(torch::jit::Stack* stack) const {
 void register_queued_operators() {
   static torch::Library aten(
       torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
-  auto& dispatcher = c10::Dispatcher::singleton();
   for (const auto& row : shape_rows()) {
-    const std::string name = row.op;
-    const auto dot = name.find('.');
-    const auto op = dispatcher.findSchemaOrThrow(
-        ("aten::" + name.substr(0, dot)).c_str(),
-        dot == std::string::npos ? "" : name.substr(dot + 1).c_str());
+    const auto op = find_operator(row.op);
     TORCH_INTERNAL_ASSERT(
         !op.hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1),
         "accel: aten::",
-        name,
+        row.op,
         " is registered twice");
     aten.impl(
-        name.c_str(),
+        row.op,
         torch::CppFunction::makeFromBoxedFunctor(std::make_unique<QueuedOperator>(op, row)));
   }
 }

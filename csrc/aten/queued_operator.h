@@ -24,6 +24,7 @@ class QueuedOperator final : public c10::OperatorKernel {
  private:
   bool written(size_t argument, Arguments arguments) const;
   bool unusual(Arguments arguments) const;
+  bool resizes_an_input(Arguments arguments, at::TensorList made) const;
   void decompose(torch::jit::Stack* stack) const;
   // Queues the call with these fresh outputs.
   void queue(c10::Device device, Arguments arguments, at::TensorList fresh) const;
@@ -32,6 +33,7 @@ class QueuedOperator final : public c10::OperatorKernel {
   ShapeRow row_;
   bool composite_;
   std::vector<bool> marked_; // by the schema as written, each argument
+  c10::OperatorHandle runs_; // what the worker runs
   std::vector<size_t> out_arguments_; // the out= arguments
   PlacementLessons* lessons_; // leaked: records refer to it
   std::vector<size_t> scalar_arguments_;

@@ -12,7 +12,8 @@
 
 namespace accel {
 
-// Floating point operations of a call, or -1: arguments and outputs as its shape function had them.
+// Floating point operations of a call, or -1. Its outputs are what it writes: fresh ones, then
+// arguments.
 using FlopsFunction = int64_t (*)(Arguments, at::TensorList outputs);
 
 struct ShapeRow {
@@ -23,7 +24,20 @@ struct ShapeRow {
   uint32_t writes = 0;
   // The bool argument without which it does not, or -1.
   int writes_if = -1;
+  // The kernel takes an out= argument that is one of its inputs, as those with a TensorIterator do.
+  bool over_input = false;
+  // The out= overload that the worker runs on the outputs, or null: for a functional kernel that
+  // makes other tensors of their size first (inputs cast to a common dtype, parts of a result).
+  const char* through = nullptr;
 };
+constexpr ShapeRow over_input(ShapeRow row) {
+  row.over_input = true;
+  return row;
+}
+constexpr ShapeRow through(const char* out, ShapeRow row) {
+  row.through = out;
+  return row;
+}
 
 // ---- Cost functions
 

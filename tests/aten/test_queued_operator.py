@@ -40,6 +40,17 @@ def test_results_are_made_in_their_outputs(x):
     assert torch.equal(y, z)
 
 
+def test_a_kernel_that_makes_other_tensors_first_writes_its_outputs(x):
+    before = _C._misplaced_results()
+    y = torch.floor_divide(x, x.int() + 5)  # whose cast to float has the size of the result
+    z = torch.complex(x, -x).var(0)
+    torch.accel.synchronize()
+    assert _C._misplaced_results() == before
+    host = x.cpu()
+    assert torch.equal(y.cpu(), torch.floor_divide(host, host.int() + 5))
+    assert torch.equal(z.cpu(), torch.complex(host, -host).var(0))
+
+
 def test_another_shape_than_foreseen_is_an_error(x):
     with plant("foresight"):
         y = torch.where(x > 0, x, -x)
@@ -62,11 +73,11 @@ def test_a_declined_call_that_succeeds_is_counted_and_can_be_forbidden(x):
     # The shape function does not foresee casts to another dtype of out=; the kernel casts.
     out = torch.empty(3, 4, dtype=torch.float64, device="accel")
     torch.accel.fallback_report(reset=True)
-    torch.logical_not(x, out=out)
-    assert list(torch.accel.fallback_report()) == ["aten::logical_not.out"]
-    assert torch.equal(out.cpu(), x.cpu().logical_not().double())
+    torch.floor_divide(x, x, out=out)
+    assert list(torch.accel.fallback_report()) == ["aten::floor_divide.out"]
+    assert torch.equal(out.cpu(), torch.floor_divide(x.cpu(), x.cpu()).double())
     with fallback_mode("error"), pytest.raises(NotImplementedError, match="ACCEL_FALLBACK=error"):
-        torch.logical_not(x, out=out)
+        torch.floor_divide(x, x, out=out)
 
 
 def test_overlap_is_left_to_the_kernel(x):
@@ -78,8 +89,22 @@ def test_overlap_is_left_to_the_kernel(x):
 
 def test_an_output_that_is_an_input(x):
     expected = x.cpu().abs()
-    torch.abs(x, out=x)
+    with fallback_mode("error"):
+        torch.abs(x, out=x)
     assert torch.equal(x.cpu(), expected)
+    row = x[:1].clone()
+    with pytest.raises(RuntimeError, match="doesn't match the broadcast shape"):
+        torch.logical_and(row, x, out=row)
+
+
+def test_operands_that_are_not_dense_are_queued(x):
+    out, host = torch.zeros(3, 8, device="accel"), torch.zeros(3, 8)
+    with fallback_mode("error"):
+        torch.abs(x[:, ::2], out=out[:, ::4])
+        out[:, 1::4].masked_fill_(x[:, ::2] > 0, 5)
+    torch.abs(x.cpu()[:, ::2], out=host[:, ::4])
+    host[:, 1::4].masked_fill_(x.cpu()[:, ::2] > 0, 5)
+    assert torch.equal(out.cpu(), host)
 
 
 def test_each_operator_is_registered_once():

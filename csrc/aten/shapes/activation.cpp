@@ -45,16 +45,6 @@ Outputs hardtanh_(const at::Tensor& self) {
 }
 
 // Integers become the default floating dtype.
-Outputs logit(const at::Tensor& self) {
-  const bool integral = c10::isIntegralType(self.scalar_type(), /*includeBool=*/true);
-  return elementwise(
-      {self}, integral ? c10::get_default_dtype_as_scalartype() : self.scalar_type());
-}
-
-Outputs logit_(const at::Tensor& self) {
-  return c10::isFloatingType(self.scalar_type()) ? outputs() : decline();
-}
-
 Outputs prelu(const at::Tensor& self, const at::Tensor& weight) {
   return weight.scalar_type() == self.scalar_type() &&
           at::infer_size(self.sizes(), weight.sizes()) == self.sizes()
@@ -173,9 +163,6 @@ const ShapeRow kRows[] = {
     {"log_sigmoid_backward.grad_input", shape<log_sigmoid_backward>, per_input<6>},
     {"log_sigmoid_forward", shape<log_sigmoid>, per_input<5>},
     {"log_sigmoid_forward.output", shape<log_sigmoid_out>, per_input<5>},
-    {"logit", shape<logit>, per_output<3>},
-    {"logit.out", shape<logit>, per_input<3>},
-    {"logit_", shape<logit_>, per_input<3>},
     {"mish_backward", shape<iterated_binary>, per_output<10>},
     {"rrelu_with_noise", shape<rrelu<contiguous>>, per_output<2>},
     {"rrelu_with_noise.out", shape<rrelu<iterated>>, per_input<2>},

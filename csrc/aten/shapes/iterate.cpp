@@ -26,4 +26,19 @@ Outputs elementwise(std::initializer_list<at::Tensor> inputs, std::optional<at::
   return outputs(at::Tensor(iterator.output()));
 }
 
+Outputs elementwise_inplace(std::initializer_list<at::Tensor> inputs) {
+  at::TensorIteratorConfig config;
+  config.set_check_mem_overlap(false)
+      .allow_cpu_scalars(true)
+      .promote_inputs_to_common_dtype(true)
+      .cast_common_dtype_to_outputs(true)
+      .enforce_safe_casting_to_output(true)
+      .add_owned_output(*inputs.begin());
+  for (const auto& input : inputs) {
+    config.add_owned_const_input(input);
+  }
+  config.build();
+  return outputs();
+}
+
 } // namespace accel

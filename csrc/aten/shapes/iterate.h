@@ -15,4 +15,8 @@ Outputs elementwise(
     std::initializer_list<at::Tensor> inputs,
     std::optional<at::ScalarType> dtype = std::nullopt);
 
+// Nothing new: the inputs, of which self is the first, are computed into self. Raises torch's error
+// where they do not broadcast to its sizes, or their common dtype cannot be cast to its.
+Outputs elementwise_inplace(std::initializer_list<at::Tensor> inputs);
+
 } // namespace accel
