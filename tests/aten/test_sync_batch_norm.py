@@ -80,7 +80,7 @@ def test_wrong_operands_name_accel():
     x = torch.randn(4, 3).to("accel")
     with pytest.raises(RuntimeError, match="accel: batch_norm_stats expects a floating input"):
         torch.batch_norm_stats(x.long(), 1e-5)
-    with pytest.raises(RuntimeError, match="accel: batch_norm_elemt expects .* 3 channels, but got \\[2\\]"):
+    with pytest.raises(RuntimeError, match=r"accel: batch_norm_elemt expects .* 3 channels, but got \[2\]"):
         torch.batch_norm_elemt(x, None, None, x[0, :2], x[0, :2], 1e-5)
     with pytest.raises(RuntimeError, match="expects all tensors to be on accel:0, but got one on cpu"):
         torch.batch_norm_elemt(x, None, None, x[0].cpu(), x[0], 1e-5)
