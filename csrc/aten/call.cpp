@@ -34,7 +34,7 @@ at::Tensor make_like(const at::Tensor& self) {
 }
 
 at::Tensor make_like(const at::Tensor& self, at::ScalarType dtype) {
-  if (self.is_non_overlapping_and_dense()) {
+  if (self.is_non_overlapping_and_dense()) { // also strides that say nothing, of one element
     return make_strided(self.sizes(), self.strides(), dtype);
   }
   return make_strided(self.sizes(), at::infer_dense_strides(self.sizes(), self.strides()), dtype);

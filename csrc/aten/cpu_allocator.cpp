@@ -92,7 +92,8 @@ PlaceAllocations::PlaceAllocations(at::TensorList outputs, c10::ArrayRef<int32_t
     const auto& output = outputs[i];
     const int32_t ordinal = ordinals.empty() ? -1 : ordinals[i];
     if (output.defined() && output.numel() > 0) {
-      places_.push_back({output.data_ptr(), output.nbytes(), ordinal, false});
+      const bool never = !ordinals.empty() && ordinal < 0;
+      places_.push_back({output.data_ptr(), output.nbytes(), ordinal, never});
     } else {
       places_.push_back({nullptr, 0, -1, true});
     }

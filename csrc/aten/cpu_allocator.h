@@ -42,7 +42,7 @@ class RedirectAllocations {
 // output names: some kernels make temporaries of that size first.
 class PlaceAllocations {
  public:
-  // Contiguous or dense CPU tensors. No ordinals, or one each: -1 is the first.
+  // Contiguous or dense CPU tensors. No ordinals, or one each: -1 is made by no such allocation.
   explicit PlaceAllocations(at::TensorList outputs, c10::ArrayRef<int32_t> ordinals = {});
   ~PlaceAllocations();
   PlaceAllocations(const PlaceAllocations&) = delete;

@@ -7,6 +7,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from torch_accel.testing.held import check_held, check_refused
+
 CONV = {1: (F.conv1d, F.conv_transpose1d), 2: (F.conv2d, F.conv_transpose2d), 3: (F.conv3d, F.conv_transpose3d)}
 OPTIONS = {
     "plain": {},
@@ -170,3 +172,73 @@ def test_double_backward(transposed):
         results.append([g.detach(), *torch.autograd.grad((g**2).sum(), (a, w))])
     for mine, theirs in zip(results[1], results[0]):
         assert torch.equal(mine.cpu(), theirs)
+
+
+aten = torch.ops.aten
+
+
+def arguments(x, weight, bias, transposed, options):
+    n = x.dim() - 2
+    each = [[options.get(name, default)] * n for name, default in (("stride", 1), ("padding", 0), ("dilation", 1))]
+    output_padding = [options.get("output_padding", 0)] * n
+    return x, weight, bias, *each, transposed, output_padding, options.get("groups", 1)
+
+
+# convolution on accel, convolution on the CPU: what is registered takes the other's arguments.
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("formats", ["contiguous", "input", "weight", "strided", "empty batch"])
+@pytest.mark.parametrize(
+    "dim, transposed, options",
+    [(n, t, o) for n, t, _, o in CASES],
+    ids=[f"{n}d-{'transposed-' * t}{name}" for n, t, name, _ in CASES],
+)
+def test_queued(dim, transposed, options, formats, dtype):
+    x, weight, _ = operands(dim, transposed, options.get("groups", 1), dtype)
+    last = {1: torch.contiguous_format, 2: torch.channels_last, 3: torch.channels_last_3d}[dim]
+    if formats == "input":
+        x = x.to(memory_format=last)
+    elif formats == "weight":
+        weight = weight.to(memory_format=last)
+    elif formats == "strided":
+        x = torch.stack([x, x], -1)[..., 0]
+    elif formats == "empty batch":
+        x = x[:0]
+    channels = weight.shape[1] * options.get("groups", 1) if transposed else weight.shape[0]
+    bias = torch.randn(channels).to(dtype)
+    call = arguments(x, weight, bias, transposed, options)
+    check_held(aten.convolution, *call)
+    y = aten.convolution(*call)
+    for mask in ([True] * 3, [False, True, False], [True, False, True]):
+        check_held(aten.convolution_backward, y + 1, x, weight, [channels], *call[3:], mask)
+
+
+def test_queued_without_a_batch_dimension():
+    x, weight, _ = operands(2, False, 1)
+    check_held(F.conv2d, x[0], weight)
+
+
+def test_refused():
+    x, weight, bias = operands(2, False, 1)
+    for options in ({"stride": 0}, {"padding": -1}, {"groups": 3}, {"dilation": 9}):
+        check_refused(F.conv2d, x, weight, bias, **options)
+    check_refused(F.conv2d, x[:, :3], weight)
+    check_refused(F.conv2d, x, weight, bias[:3])
+    check_refused(F.conv2d, x, weight.double())
+    check_refused(F.conv_transpose2d, x, weight[:4], output_padding=1)
+    check_refused(F.unfold, x, 9)
+    check_refused(F.fold, x[:, :, 0], (4, 4), 3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64], ids=str)
+@pytest.mark.parametrize("options", [{}, {"stride": 2, "padding": 1, "dilation": 2}], ids=["plain", "all"])
+def test_unfold_and_fold(options, dtype):
+    x = torch.randn(2, 4, 7, 7).to(dtype)
+    pairs = [[options.get(name, default)] * 2 for name, default in (("dilation", 1), ("padding", 0), ("stride", 1))]
+    for image in (x, x.to(memory_format=torch.channels_last), x[0], x[:0]):
+        check_held(aten.im2col, image, [3, 3], *pairs)
+        columns = aten.im2col(image, [3, 3], *pairs)
+        away = int(image.numel() > 0)  # the kernel makes its result in a tensor of the input's size
+        check_held(aten.col2im, columns, [7, 7], [3, 3], *pairs, misplaced=away)
+        check_held(aten.col2im, columns.mT.contiguous().mT, [7, 7], [3, 3], *pairs, misplaced=away)
+        check_held(aten.col2im.out, columns, [7, 7], [3, 3], *pairs, out=torch.empty(0, dtype=dtype))
+        check_held(aten.im2col.out, image, [3, 3], *pairs, out=torch.empty(0, dtype=dtype))

@@ -136,6 +136,21 @@ def test_shuffles(layout, dtype):
         check_held(aten.native_channel_shuffle, x, 2)
 
 
+@pytest.mark.parametrize("reduce", ["sum", "mean", "max", "min", "prod"])
+@pytest.mark.parametrize("by", ["lengths", "offsets"])
+@pytest.mark.parametrize("index", [torch.int64, torch.int32], ids=str)
+def test_segments(reduce, by, index):
+    x = torch.randn(6, 3)
+    segments = {by: torch.tensor([2, 0, 4] if by == "lengths" else [0, 2, 2, 6], dtype=index)}
+    for data in (x, torch.stack([x, x], -1)[..., 0]):
+        check_held(aten.segment_reduce, data, reduce, **segments, initial=1)
+        y = aten.segment_reduce(x, reduce, **segments, initial=1)
+        check_held(aten._segment_reduce_backward, y + 1, y, data, reduce, **segments, initial=1)
+    rows = torch.randn(2, 6)
+    by_row = {"lengths": torch.tensor([[2, 4], [1, 5]], dtype=index)}
+    check_held(aten.segment_reduce, rows, reduce, **by_row, axis=1)
+
+
 def test_against_the_definition():
     x = torch.randn(1, 2, 6, 6, dtype=torch.float64)
     y = F.adaptive_avg_pool2d(x.to("accel"), 3).cpu()
@@ -157,6 +172,8 @@ def test_refused():
     check_refused(aten.replication_pad2d_backward, x, x, [1, 0, 0, 0])
     check_refused(aten.grid_sampler_2d, x, torch.zeros(2, 3, 3, 3), 0, 0, False)
     check_refused(aten.grid_sampler_2d, x, torch.zeros(2, 3, 3, 2).double(), 0, 0, False)
+    check_refused(aten.segment_reduce, x, "sum")
+    check_refused(aten.segment_reduce, x, "sum", lengths=torch.tensor([1.0, 1]))
     check_refused(aten.max_unpool2d, x, torch.zeros(2, 4, 6, 5).long(), [12, 12])
     with torch.no_grad():
         torch.use_deterministic_algorithms(True)

@@ -295,6 +295,62 @@ Outputs channel_shuffle(const at::Tensor& self, int64_t groups) {
   return outputs(make(self.sizes(), self.scalar_type(), self.suggest_memory_format()));
 }
 
+// ---- Segments
+
+// The sizes of `data` with its segments' number along `axis`: lengths or offsets tell them, not
+// their values.
+std::optional<at::DimVector> segmented(
+    const at::Tensor& data,
+    const at::Tensor& lengths,
+    const at::Tensor& offsets,
+    int64_t axis) {
+  const auto& by = lengths.defined() ? lengths : offsets;
+  if (!by.defined() || (lengths.defined() && offsets.defined()) || data.dim() == 0 || axis < 0 ||
+      by.dim() != axis + 1 || axis >= data.dim() || data.numel() == 0 ||
+      by.size(axis) < (offsets.defined() ? 1 : 0) ||
+      (by.scalar_type() != at::kLong && by.scalar_type() != at::kInt) ||
+      by.sizes().slice(0, axis) != data.sizes().slice(0, axis)) {
+    return std::nullopt;
+  }
+  at::DimVector sizes(data.sizes());
+  sizes[axis] = by.size(axis) - (offsets.defined() ? 1 : 0);
+  return sizes;
+}
+
+bool is_segment_reduction(std::string_view name) {
+  return name == "sum" || name == "mean" || name == "max" || name == "min" || name == "prod";
+}
+
+Outputs segment_reduce(
+    const at::Tensor& data,
+    std::string_view reduce,
+    const at::Tensor& lengths,
+    const at::Tensor& indices,
+    const at::Tensor& offsets,
+    int64_t axis) {
+  const auto sizes = segmented(data, lengths, offsets, axis);
+  if (!sizes || indices.defined() || !is_segment_reduction(reduce)) {
+    return decline();
+  }
+  return outputs(make(*sizes, data.scalar_type()));
+}
+
+Outputs segment_reduce_backward(
+    const at::Tensor& grad,
+    const at::Tensor& output,
+    const at::Tensor& data,
+    std::string_view reduce,
+    const at::Tensor& lengths,
+    const at::Tensor& offsets,
+    int64_t axis) {
+  const auto sizes = segmented(data, lengths, offsets, axis);
+  if (!sizes || !is_segment_reduction(reduce) || grad.sizes() != *sizes ||
+      output.sizes() != *sizes || !same_dtype(grad, data) || !same_dtype(output, data)) {
+    return decline();
+  }
+  return outputs(make(data.sizes(), data.scalar_type()));
+}
+
 // ---- Rows
 
 // Reads each input once, as its windows hardly overlap.
@@ -327,6 +383,7 @@ int64_t grid_flops(Arguments arguments, at::TensorList) {
 }
 
 const ShapeRow kRows[] = {
+    {"_segment_reduce_backward", shape<segment_reduce_backward>, per_input<1, 2>},
     {"_adaptive_avg_pool2d", shape<adaptive_avg_pool<2>>, pool_flops},
     {"_adaptive_avg_pool2d_backward", shape<adaptive_avg_pool_backward<2>>, per_input<1, 1>},
     {"_adaptive_avg_pool3d", shape<adaptive_avg_pool<3>>, pool_flops},
@@ -364,6 +421,7 @@ const ShapeRow kRows[] = {
     {"replication_pad2d_backward.grad_input", shape<pad_backward<2, false>>, per_input<1>},
     {"replication_pad3d_backward", shape<pad_backward<3, false>>, per_input<1>},
     {"replication_pad3d_backward.grad_input", shape<pad_backward<3, false>>, per_input<1>},
+    {"segment_reduce", shape<segment_reduce>, per_input<1>},
 };
 
 } // namespace
