@@ -71,17 +71,21 @@ void count(const c10::OperatorHandle& op) {
   }
 }
 
-const char* kind_of(c10::DispatchKey key) {
-  switch (key) {
-    case c10::DispatchKey::SparseCPU:
-      return "sparse tensors on ";
-    case c10::DispatchKey::SparseCsrCPU:
-      return "sparse compressed tensors on ";
-    case c10::DispatchKey::NestedTensorCPU:
-      return "nested tensors on ";
-    default:
-      return "";
+// Torch's own error about an operator that the CPU lacks for this layout, with the device's name.
+[[noreturn]] void
+raise_missing(const c10::OperatorHandle& op, c10::DispatchKey key, torch::jit::Stack* stack) {
+  std::string text;
+  try {
+    op.redispatchBoxed(c10::DispatchKeySet(key), stack);
+  } catch (const c10::NotImplementedError& error) {
+    text = error.what_without_backtrace();
   }
+  const std::string cpu = std::string("'") + c10::toString(key) + "'"; // 'SparseCPU'
+  const auto at = text.find(cpu);
+  if (at != std::string::npos) {
+    text.replace(at, cpu.size(), cpu.substr(0, cpu.size() - 4) + "Accel'");
+  }
+  TORCH_CHECK_NOT_IMPLEMENTED(false, text);
 }
 
 } // namespace
@@ -118,14 +122,15 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
   lazy_init(); // raises in a forked child, before any lock
   count(op);
   const auto key = cpu_keys(keys).highestPriorityTypeId();
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      op.hasComputedKernelForDispatchKey(key),
-      "accel: ",
-      op.operator_name(),
-      " has no kernel for ",
-      kind_of(key),
-      "accel, and none for the CPU that it could fall back on; move its operands with .cpu() and "
-      "use an operator that the CPU has");
+  if (!op.hasComputedKernelForDispatchKey(key)) {
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        key != c10::DispatchKey::CPU,
+        "accel: ",
+        op.operator_name(),
+        " has no kernel for accel, and none for the CPU that it could fall back on; move its "
+        "operands with .cpu() and use an operator that the CPU has");
+    raise_missing(op, key, stack);
+  }
   run_on_cpu(op, keys, stack);
 }
 

@@ -217,12 +217,22 @@ def forward_mode(op: Any, dtype: torch.dtype, tally: Tally) -> None:
 
 
 def sparse_samples(op: Any, layout: torch.layout, dtype: torch.dtype, requires_grad: bool) -> Iterator[Any]:
-    """The samples of an operator with arguments of a sparse layout; none if the database has none."""
+    """The samples of an operator with arguments of a sparse layout.
+
+    The database has none for element-wise functions: their matrices are taken, in the layout.
+    """
     seed()
     try:
         yield from op.sample_inputs_sparse(layout, "cpu", dtype, requires_grad=requires_grad)
     except unittest.SkipTest:
         return
+    except NotImplementedError:  # no sample function specified
+        block = (1, 1) if layout in (torch.sparse_bsr, torch.sparse_bsc) else None
+        for sample in op.sample_inputs("cpu", dtype, requires_grad=False):
+            matrix = sample.input
+            if isinstance(matrix, torch.Tensor) and matrix.dim() == 2 and matrix.numel() > 0:
+                sample.input = matrix.to_sparse(layout=layout, blocksize=block).requires_grad_(requires_grad)
+                yield sample
 
 
 def sparse_forward(op: Any, layout: torch.layout, dtype: torch.dtype, tally: Tally) -> None:
