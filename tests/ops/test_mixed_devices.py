@@ -7,7 +7,7 @@ import torch
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from torch_accel.testing.op_db import to_device
+from torch_accel.conformance.compare import Replica
 
 #: operators that compute all the same, as on CUDA -> why
 COMPUTE = {
@@ -30,7 +30,7 @@ def mixed(op, sample):
     odd = [i for i in tensors if leaves[i].layout == torch.strided and leaves[i].dim() > 0 and leaves[i].numel() > 0]
     for keep in odd if len(odd) > 1 else []:
         moved = [
-            to_device(leaf, "accel") if i in tensors and i != keep else leaf.clone() if i == keep else leaf
+            Replica("accel")(leaf) if i in tensors and i != keep else leaf.clone() if i == keep else leaf
             for i, leaf in enumerate(leaves)
         ]
         yield tree_unflatten(moved, spec)

@@ -8,8 +8,8 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_map
 
 from .._native import _C
+from ..conformance.compare import Replica
 from . import hold_stream
-from .op_db import to_device
 
 
 def copied(value: Any, device: str) -> Any:
@@ -20,7 +20,7 @@ def copied(value: Any, device: str) -> Any:
             return leaf
         storage = torch.empty(0, dtype=leaf.dtype).set_(leaf.untyped_storage().clone())
         own = storage.as_strided(leaf.size(), leaf.stride(), leaf.storage_offset())
-        return own if device == "cpu" else to_device(own, device)
+        return own if device == "cpu" else Replica(device)(own)
 
     return tree_map(copy, value)
 
