@@ -8,18 +8,21 @@ import torch
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_leaves
 
-from torch_accel.testing.op_db import _bits, _move
+from torch_accel.conformance import checks
 
 THREADS = 4
 DTYPES = (torch.float32, torch.int64)
 
 
+def bits(tensor):
+    return tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
+
+
 def evaluate(op, sample, device):
     """Bits of all results; the type of the error where there is one."""
     try:
-        args, kwargs = _move(((sample.input, *sample.args), sample.kwargs), device)
-        result = op.op(*args, **kwargs)
-        return [_bits(leaf.detach().cpu()) for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        result = checks.call(op.op, checks.place(op, sample, device), device)
+        return [bits(leaf) for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
     except Exception as error:
         return type(error).__name__
 
