@@ -6,6 +6,7 @@ import contextlib
 import copy
 import random
 import re
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -103,7 +104,8 @@ def attempt(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Outcome:
 def normalised(text: str) -> str:
     """An error text with the name of the device taken out."""
     text = re.sub(r", device='\w+(:\d+)?'", "", text)  # of a tensor that the text prints
-    return re.sub(r"(accel|cpu)(:\d+)?", "cpu", text, flags=re.IGNORECASE)
+    text = re.sub(r"(accel|cpu)(:\d+)?", "cpu", text, flags=re.IGNORECASE)
+    return re.sub(r"torch\.([A-Z]\w+)Tensor\b", r"cpu\1Type", text)  # the CPU's name has no device in it
 
 
 def first_line(error: BaseException) -> str:
@@ -242,6 +244,7 @@ class Tally:
         self.samples += 1
         self.failures.append(f"sample {label}: {first_line(error)}")
         self.first_error = self.first_error or error
+        traceback.clear_frames(error.__traceback__)  # they hold tensors, and each other
         with contextlib.suppress(Exception):
             torch.accelerator.synchronize()  # what this sample queued must not fail in the next one
 

@@ -18,7 +18,37 @@ class Known(NamedTuple):
     cause: str
 
 
-KNOWN: tuple[Known, ...] = ()
+_CHUNKED = (
+    "torch/nn/modules/linear_cross_entropy_options.py has defaults of its own for the CPU in narrow dtypes (policy and "
+    "chunks), so another algorithm runs there"
+)
+
+KNOWN: tuple[Known, ...] = (
+    Known(
+        "nn.functional.max_pool1d",
+        "float32",
+        "neg_view",
+        "the CPU's kernel for inputs without a gradient reads memory past the neg bit; accel gives the right values",
+    ),
+    Known(
+        "gradient",
+        "None",
+        "errors",
+        "the database puts its second tensor on another device, which is meta for the CPU and the CPU for accel",
+    ),
+    Known(
+        "nn.functional.scaled_dot_product_attention",
+        "float32",
+        "second_backward",
+        "both raise, naming the operator without a derivative: torch has another one for the CPU than for other devices",
+    ),
+    Known("nn.functional.linear_cross_entropy.chunked", "float16", "forward", _CHUNKED),
+    Known("nn.functional.linear_cross_entropy.chunked", "bfloat16", "forward", _CHUNKED),
+    Known("nn.functional.linear_cross_entropy.chunked", "bfloat16", "backward", _CHUNKED),
+    Known("nn.functional.linear_cross_entropy.chunked_none", "float16", "forward", _CHUNKED),
+    Known("nn.functional.linear_cross_entropy.chunked_none", "bfloat16", "forward", _CHUNKED),
+    Known("nn.functional.linear_cross_entropy.chunked_none", "bfloat16", "backward", _CHUNKED),
+)
 
 
 def cause_of(name: str, dtype: str, kind: str) -> str | None:

@@ -3,7 +3,9 @@
 import os
 from typing import Any
 
-os.environ.setdefault("PYTORCH_TEST_WITH_SLOW", "1")  # read at the import; slow on the CPU is seconds, not a reason to skip
+os.environ.setdefault(
+    "PYTORCH_TEST_WITH_SLOW", "1"
+)  # read at the import; slow on the CPU is seconds, not a reason to skip
 
 from torch.testing._internal.common_device_type import (
     OpDTypes,

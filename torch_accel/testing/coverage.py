@@ -21,10 +21,9 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from .._compat import computed_kernel, derivative_names
-from ..conformance.calls import DEVICE, call, gradients, place, samples_of
+from ..conformance.calls import DEVICE, call, gradients, place, samples_of, tensors
 from ..conformance.waiting import WAITING
 from .layers import LAYERS, base_name, operators
 from .op_db import selected
@@ -64,14 +63,13 @@ class Observer(TorchDispatchMode):
         self.seen: dict[str, Seen] = defaultdict(Seen)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(t.layout != torch.strided for t in tensors((args, kwargs))):
+            return func(*args, **(kwargs or {}))  # the columns are about dense tensors
         with self.watch.block() as waits:
             result = func(*args, **(kwargs or {}))
         entry = self.seen[base_name(func.name())]
         entry.waits.update(waits.keys())
-        for leaf in tree_leaves((args, result)):
-            if isinstance(leaf, torch.Tensor):
-                entry.dtypes.add(leaf.dtype)
-                break
+        entry.dtypes.update(t.dtype for t in tensors((args, result))[:1])
         return result
 
 
