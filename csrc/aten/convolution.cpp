@@ -211,7 +211,8 @@ int64_t backward_flops(Arguments arguments, at::TensorList outputs) {
 const QueuedOperator* queued(const char* name, ShapeFunction shape, FlopsFunction flops) {
   const auto op =
       c10::Dispatcher::singleton().findSchemaOrThrow((std::string("aten::") + name).c_str(), "");
-  return new QueuedOperator(op, {name, shape, flops}); // leaked: records refer to it
+  // Leaked: records refer to it.
+  return new QueuedOperator(op, {name, shape, flops}, /*decomposes=*/false);
 }
 
 // convolution_overrideable has the arguments of convolution.

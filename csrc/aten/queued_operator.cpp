@@ -272,10 +272,10 @@ int64_t misplaced_results() {
   return g_misplaced.load();
 }
 
-QueuedOperator::QueuedOperator(const c10::OperatorHandle& op, const ShapeRow& row)
+QueuedOperator::QueuedOperator(const c10::OperatorHandle& op, const ShapeRow& row, bool decomposes)
     : op_(op),
       row_(row),
-      composite_(is_composite(op)),
+      composite_(decomposes && is_composite(op)),
       runs_(row.through == nullptr ? op : find_operator(row.through)),
       lessons_(new PlacementLessons()) {
   const auto& schema = op.schema();

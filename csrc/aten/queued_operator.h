@@ -15,7 +15,9 @@ class PlacementLessons;
 
 class QueuedOperator final : public c10::OperatorKernel {
  public:
-  QueuedOperator(const c10::OperatorHandle& op, const ShapeRow& row);
+  // A declined composite operator runs its composite kernel on the host, unless that kernel would
+  // come back here: then `decomposes` is false.
+  QueuedOperator(const c10::OperatorHandle& op, const ShapeRow& row, bool decomposes = true);
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack);
   // The same, with arguments that the caller has in hand: replaces them on `stack` by the results.
