@@ -36,6 +36,8 @@ def same(a, b) -> bool:
 def samples():
     """(operator, sample, results of one thread) where two runs agree: no random or undefined results."""
     for op in op_db:
+        if checks.name_of(op).split(".")[-1] in checks.UNDEFINED:
+            continue
         for dtype in DTYPES:
             if dtype not in op.dtypes:
                 continue
@@ -72,4 +74,4 @@ def test_four_threads_agree_with_one():
     for thread in threads:
         thread.join()
     torch.accel.synchronize()
-    assert not wrong, wrong
+    assert not wrong, sorted(set(wrong))
