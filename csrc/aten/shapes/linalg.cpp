@@ -246,7 +246,7 @@ const ShapeRow kRows[] = {
     {"addbmm", shape<addbmm>, summed_product_flops},
     {"addbmm.out", shape<addbmm_out>, summed_product_flops},
     {"addbmm_", shape<addbmm_>, summed_product_flops},
-    through("addr.out", {"addr", shape<addr>, per_output<4>}),
+    {"addr", shape<addr>, per_output<4>},
     over_input({"addr.out", shape<addr>, per_output<4>}),
     {"dot", shape<dot>, per_input<2>},
     {"geqrf", shape<geqrf>, qr_flops},
