@@ -131,6 +131,18 @@ def test_matrix_exp(dtype, sizes):
         check_held(torch.linalg.matrix_exp, m)
 
 
+def test_of_low_precision_and_of_nothing():
+    check_held(torch.linalg.matrix_exp, matrices(2, 3, 3, dtype=torch.bfloat16)[0])
+    for sizes in ((5, 0), (0, 5), (0, 0), (0, 5, 2), (2, 0, 3)):
+        check_held(torch.geqrf, torch.zeros(sizes))
+        check_held(lambda x: torch.geqrf(x)[0], torch.zeros(sizes, dtype=torch.complex64).mT)
+
+
+def test_addbmm_of_integers_with_fractions():
+    a, b = torch.arange(12).reshape(2, 3, 2), torch.arange(16).reshape(2, 2, 4)
+    check_held(lambda a, b: torch.addbmm(torch.ones_like(a[0, :, :1]), a, b, beta=0.6, alpha=1.7), a, b)
+
+
 def test_gradients():
     def gradient(a, b):
         a, b = a.clone().requires_grad_(), b.clone().requires_grad_()

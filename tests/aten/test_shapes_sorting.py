@@ -87,6 +87,11 @@ def test_searches_out():
     check_held(lambda s, out: torch.searchsorted(s, 2.5, out=out), sequence, torch.zeros(0, dtype=torch.int64))
 
 
+def test_histograms_of_half_precision():
+    for x in layouts(3, 4, dtype=torch.bfloat16):
+        check_held(torch.histc, x, 5)
+
+
 def test_histograms():
     for dtype in (torch.float32, torch.float64):
         for x in (*layouts(3, 4, dtype=dtype), *layouts(0, dtype=dtype)):

@@ -174,7 +174,7 @@ bool are_ranges(const Range& range, size_t coordinates) {
 }
 
 Outputs histc(const at::Tensor& self, int64_t bins, at::Scalar min, at::Scalar max) {
-  if (bins < 1 || !is_countable(self, {}) || min.isComplex() || max.isComplex() ||
+  if (bins < 1 || !at::isFloatingType(self.scalar_type()) || min.isComplex() || max.isComplex() ||
       !is_range(min.toDouble(), max.toDouble())) {
     return decline();
   }
