@@ -84,22 +84,16 @@ struct Slot {
 // What a record holds of the call: its arguments but for the tensors, which are operands.
 class BoxedCall {
  public:
-  // `into`: the fresh outputs are the operator's out= arguments.
-  BoxedCall(const c10::OperatorHandle& op, size_t num_fresh, bool into, PlacementLessons& lessons)
-      : op_(op), num_fresh_(num_fresh), into_(into), lessons_(lessons) {}
+  BoxedCall(const c10::OperatorHandle& op, size_t num_fresh, PlacementLessons& lessons)
+      : op_(op), num_fresh_(num_fresh), lessons_(lessons) {}
 
   c10::SmallVector<c10::IValue, 8> arguments;
   c10::SmallVector<Slot, 8> slots; // of the operands after the fresh outputs
 
   void operator()(at::TensorList operands) const {
     const auto fresh = operands.slice(0, num_fresh_);
-    const PlaceAllocations place( // outlives the results, which give its memory back
-        into_ ? at::TensorList() : fresh,
-        into_ ? Ordinals() : lessons_.recall(operands));
+    const PlaceAllocations place(fresh, lessons_.recall(operands)); // outlives the results
     auto stack = boxed(operands.slice(num_fresh_));
-    if (into_) {
-      stack.insert(stack.end(), fresh.begin(), fresh.end());
-    }
     op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
     settle(operands, stack, place);
   }
@@ -199,7 +193,6 @@ class BoxedCall {
 
   c10::OperatorHandle op_;
   size_t num_fresh_;
-  bool into_;
   PlacementLessons& lessons_;
 };
 
@@ -276,7 +269,6 @@ QueuedOperator::QueuedOperator(const c10::OperatorHandle& op, const ShapeRow& ro
     : op_(op),
       row_(row),
       composite_(decomposes && is_composite(op)),
-      runs_(row.through == nullptr ? op : find_operator(row.through)),
       lessons_(new PlacementLessons()) {
   const auto& schema = op.schema();
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
@@ -311,7 +303,7 @@ bool QueuedOperator::written(size_t argument, Arguments arguments) const {
 }
 
 void QueuedOperator::queue(c10::Device device, Arguments arguments, at::TensorList fresh) const {
-  auto call = std::make_unique<BoxedCall>(runs_, fresh.size(), row_.through != nullptr, *lessons_);
+  auto call = std::make_unique<BoxedCall>(op_, fresh.size(), *lessons_);
   std::vector<Operand> operands;
   for (const auto& tensor : fresh) {
     operands.push_back(accel::writes(tensor));

@@ -35,7 +35,6 @@ class QueuedOperator final : public c10::OperatorKernel {
   ShapeRow row_;
   bool composite_;
   std::vector<bool> marked_; // by the schema as written, each argument
-  c10::OperatorHandle runs_; // what the worker runs
   std::vector<size_t> out_arguments_; // the out= arguments
   PlacementLessons* lessons_; // leaked: records refer to it
   std::vector<size_t> scalar_arguments_;

@@ -26,16 +26,9 @@ struct ShapeRow {
   int writes_if = -1;
   // The kernel takes an out= argument that is one of its inputs, as those with a TensorIterator do.
   bool over_input = false;
-  // The out= overload that the worker runs on the outputs, or null: for a functional kernel that
-  // makes other tensors of their size first (inputs cast to a common dtype, parts of a result).
-  const char* through = nullptr;
 };
 constexpr ShapeRow over_input(ShapeRow row) {
   row.over_input = true;
-  return row;
-}
-constexpr ShapeRow through(const char* out, ShapeRow row) {
-  row.through = out;
   return row;
 }
 

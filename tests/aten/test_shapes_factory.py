@@ -7,16 +7,19 @@ import numpy as np
 import pytest
 import torch
 
-from tests.aten.queued_case import check, compare, held
+from torch_accel.testing import fallback_mode, hold_stream
+from torch_accel.testing.held import check_held, same
 
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8]
 
 
 def check_made(make):
     """make(device) on both devices."""
-    result, copied = held(lambda: make("accel"))
-    compare(result, make("cpu"))
-    assert copied == 0
+    with fallback_mode("error"):
+        make("accel")  # what falls back would wait for the held stream for ever
+        with hold_stream():
+            result = make("accel")
+    same(result, make("cpu"))
 
 
 @pytest.mark.parametrize("dtype", [None, *DTYPES])
@@ -53,18 +56,18 @@ def test_out_with_as_many_elements_keeps_its_sizes():
         torch.zeros(0),
         torch.zeros(0, dtype=torch.int32),
     ):
-        check(lambda out: torch.arange(6, out=out), out.clone())
-        check(lambda out: torch.linspace(0, 1, 6, out=out), out.clone())
-        check(lambda out: torch.logspace(0, 1, 6, out=out), out.clone())
-        check(lambda out: torch.eye(2, 3, out=out), out.clone())
-        check(lambda out: torch.eye(3, out=out), out.clone())
+        check_held(lambda out: torch.arange(6, out=out), out.clone())
+        check_held(lambda out: torch.linspace(0, 1, 6, out=out), out.clone())
+        check_held(lambda out: torch.logspace(0, 1, 6, out=out), out.clone())
+        check_held(lambda out: torch.eye(2, 3, out=out), out.clone())
+        check_held(lambda out: torch.eye(3, out=out), out.clone())
 
 
 def test_linspace_resizes_out_without_a_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        check(lambda out: torch.linspace(0, 1, 6, out=out), torch.zeros(3))
-        check(lambda out: torch.eye(2, out=out), torch.zeros(3))
+        check_held(lambda out: torch.linspace(0, 1, 6, out=out), torch.zeros(3))
+        check_held(lambda out: torch.eye(2, out=out), torch.zeros(3))
 
 
 def test_arange_resizes_out_with_its_own_warning():

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.aten.queued_case import check, check_error, layouts
+from tests.aten.strides import layouts
+from torch_accel.testing.held import check_held, check_refused
 
 SIZES = [(8,), (4, 6), (3, 4, 5), (2, 3, 4, 6), (1, 3, 1, 4)]
 
@@ -21,14 +22,14 @@ CASES = [(sizes, dims) for sizes in SIZES for dims in sorted(dims_of(len(sizes))
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
 def test_complex_to_complex(sizes, dims, dtype):
     for x in layouts(*sizes, dtype=dtype):
-        check(torch.ops.aten._fft_c2c, x, dims, 1, True)
+        check_held(torch.ops.aten._fft_c2c, x, dims, 1, True)
 
 
 @pytest.mark.parametrize("sizes, dims", CASES)
 @pytest.mark.parametrize("onesided", [True, False])
 def test_real_to_complex(sizes, dims, onesided):
     for x in layouts(*sizes, dtype=torch.float64):
-        check(torch.ops.aten._fft_r2c, x, dims, 0, onesided)
+        check_held(torch.ops.aten._fft_r2c, x, dims, 0, onesided)
 
 
 @pytest.mark.parametrize("sizes, dims", CASES)
@@ -36,7 +37,7 @@ def test_real_to_complex(sizes, dims, onesided):
 def test_complex_to_real(sizes, dims, odd):
     for x in layouts(*sizes, dtype=torch.complex64):
         size = max(2 * (sizes[dims[-1]] - 1) + odd, 1)
-        check(torch.ops.aten._fft_c2r, x, dims, 2, size)
+        check_held(torch.ops.aten._fft_c2r, x, dims, 2, size)
 
 
 @pytest.mark.parametrize(
@@ -45,19 +46,19 @@ def test_complex_to_real(sizes, dims, odd):
 def test_out(out):
     out = torch.zeros_like(out) if out.is_contiguous() else out.zero_()
     for x in layouts(3, 4, 5, dtype=torch.complex64):
-        check(lambda x, out: torch.ops.aten._fft_c2c(x, [1], 0, True, out=out), x, out.to(torch.complex64))
+        check_held(lambda x, out: torch.ops.aten._fft_c2c(x, [1], 0, True, out=out), x, out.to(torch.complex64))
     for x in layouts(3, 4, 5):
-        check(lambda x, out: torch.ops.aten._fft_r2c(x, [2, 0], 0, False, out=out), x, out.to(torch.complex64))
+        check_held(lambda x, out: torch.ops.aten._fft_r2c(x, [2, 0], 0, False, out=out), x, out.to(torch.complex64))
     for x in layouts(3, 3, 5, dtype=torch.complex64):
-        check(lambda x, out: torch.ops.aten._fft_c2r(x, [0, 1], 0, 4, out=out), x, out.clone())
+        check_held(lambda x, out: torch.ops.aten._fft_c2r(x, [0, 1], 0, 4, out=out), x, out.clone())
 
 
 def test_public_functions():
     x = layouts(4, 6)[1]
     for f in (torch.fft.fft2, torch.fft.rfft, torch.fft.hfft, torch.fft.ihfft, torch.fft.irfftn):
-        check(f, x)
-    check(lambda x: torch.stft(x, 16, window=torch.ones_like(x[:16]), return_complex=True), torch.arange(64.0))
-    check(lambda x: torch.fft.fft2(x.conj()), x.to(torch.complex64))
+        check_held(f, x)
+    check_held(lambda x: torch.stft(x, 16, window=torch.ones_like(x[:16]), return_complex=True), torch.arange(64.0))
+    check_held(lambda x: torch.fft.fft2(x.conj()), x.to(torch.complex64))
 
 
 def test_gradient():
@@ -66,7 +67,7 @@ def test_gradient():
         torch.fft.rfft2(x).abs().sum().backward()
         return x.grad
 
-    check(gradient, torch.linspace(-1, 2, 24).reshape(4, 6))
+    check_held(gradient, torch.linspace(-1, 2, 24).reshape(4, 6))
 
 
 def test_oracle():
@@ -86,4 +87,4 @@ def test_oracle():
     ],
 )
 def test_errors(call):
-    check_error(call, torch.ones(3, 4))
+    check_refused(call, torch.ones(3, 4))

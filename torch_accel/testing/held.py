@@ -26,7 +26,8 @@ def copied(value: Any, device: str) -> Any:
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().resolve_conj().contiguous().reshape(-1).view(torch.uint8)
+    dense = tensor.detach().resolve_conj().clone(memory_format=torch.contiguous_format)
+    return dense.reshape(-1).view(torch.uint8)
 
 
 def same(actual: Any, expected: Any) -> None:

@@ -74,7 +74,8 @@ std::optional<DimVector> summed_product(
   const auto dtype = self.scalar_type();
   if (batch1.dim() != 3 || batch2.dim() != 3 || batch1.size(0) != batch2.size(0) ||
       batch1.size(2) != batch2.size(1) || batch1.scalar_type() != dtype ||
-      batch2.scalar_type() != dtype || !is_factor(beta, dtype) || !is_factor(alpha, dtype)) {
+      batch2.scalar_type() != dtype ||
+      (!at::isComplexType(dtype) && (beta.isComplex() || alpha.isComplex()))) {
     return std::nullopt;
   }
   return DimVector{batch1.size(1), batch2.size(2)};
@@ -166,8 +167,10 @@ bool are_reflectors(const at::Tensor& a, const at::Tensor& tau) {
       a.numel() > 0;
 }
 
+// out= arguments without elements have the strides of a first step where there is nothing to do.
+template <bool out>
 Outputs geqrf(const at::Tensor& self) {
-  if (!is_matrix(self) || self.numel() == 0) {
+  if (!is_matrix(self) || (out && self.numel() == 0)) {
     return decline();
   }
   DimVector factors(batch_of(self));
@@ -212,7 +215,9 @@ Outputs solve_triangular(const at::Tensor& a, const at::Tensor& b, bool, bool le
 }
 
 Outputs matrix_exp(const at::Tensor& self) {
-  if (!is_matrix(self) || self.size(-1) != self.size(-2) || self.numel() == 0) {
+  const auto dtype = self.scalar_type();
+  if (self.dim() < 2 || (!at::isFloatingType(dtype) && !at::isComplexType(dtype)) ||
+      self.size(-1) != self.size(-2) || self.numel() == 0) {
     return decline();
   }
   return outputs(make(self.sizes(), self.scalar_type()));
@@ -246,11 +251,11 @@ const ShapeRow kRows[] = {
     {"addbmm", shape<addbmm>, summed_product_flops},
     {"addbmm.out", shape<addbmm_out>, summed_product_flops},
     {"addbmm_", shape<addbmm_>, summed_product_flops},
-    through("addr.out", {"addr", shape<addr>, per_output<4>}),
+    {"addr", shape<addr>, per_output<4>},
     over_input({"addr.out", shape<addr>, per_output<4>}),
     {"dot", shape<dot>, per_input<2>},
-    {"geqrf", shape<geqrf>, qr_flops},
-    {"geqrf.a", shape<geqrf>, qr_flops},
+    {"geqrf", shape<geqrf<false>>, qr_flops},
+    {"geqrf.a", shape<geqrf<true>>, qr_flops},
     {"linalg_householder_product", shape<householder_product>, reflections_flops<0>},
     {"linalg_householder_product.out", shape<householder_product>, reflections_flops<0>},
     {"linalg_matrix_exp", shape<matrix_exp>, unknown_flops},

@@ -1,5 +1,6 @@
 // Elements in another order.
 #include <ATen/WrapDimUtilsMulti.h>
+#include <c10/core/MemoryFormat.h>
 
 #include "../shapes.h"
 
@@ -13,6 +14,49 @@ using at::IntArrayRef;
 Outputs flip(const at::Tensor& self, IntArrayRef dims) {
   at::dim_list_to_bitset(dims, self.dim()); // raises as the kernel
   return outputs(make_like(self));
+}
+
+// ---- roll: a concatenation of two slices for each dimension
+
+at::MemoryFormat format_of(IntArrayRef sizes, IntArrayRef strides) {
+  return c10::is_channels_last_strides_2d(sizes, strides) ? at::MemoryFormat::ChannelsLast
+      : c10::is_channels_last_strides_3d(sizes, strides)  ? at::MemoryFormat::ChannelsLast3d
+                                                          : at::MemoryFormat::Contiguous;
+}
+
+// The result has the slices' memory format if it is the same.
+at::Tensor rolled(const at::Tensor& self, IntArrayRef strides, int64_t shift, int64_t dim) {
+  const int64_t size = self.size(dim);
+  const int64_t second = ((size - shift) % size + size) % size;
+  DimVector slice(self.sizes());
+  slice[dim] = size - second;
+  const auto format = format_of(slice, strides);
+  slice[dim] = second;
+  const bool same = format == format_of(slice, strides);
+  return make(self.sizes(), self.scalar_type(), same ? format : at::MemoryFormat::Contiguous);
+}
+
+Outputs roll(const at::Tensor& self, IntArrayRef shifts, IntArrayRef dims) {
+  if (dims.empty() && shifts.size() == 1) {
+    return outputs(make(self.sizes(), self.scalar_type()));
+  }
+  if (shifts.empty() || shifts.size() != dims.size() || self.dim() == 0) {
+    return decline();
+  }
+  for (const int64_t dim : dims) {
+    if (dim < -self.dim() || dim >= self.dim()) {
+      return decline();
+    }
+  }
+  if (self.numel() == 0) {
+    return outputs(make_like(self));
+  }
+  at::Tensor result = self;
+  for (size_t i = 0; i < dims.size(); ++i) {
+    const int64_t dim = dims[i] < 0 ? dims[i] + self.dim() : dims[i];
+    result = rolled(self, result.strides(), shifts[i], dim);
+  }
+  return outputs(std::move(result));
 }
 
 // ---- narrow_copy
@@ -79,6 +123,7 @@ const ShapeRow kRows[] = {
     {"flip", shape<flip>, no_flops},
     {"narrow_copy", shape<narrow_copy>, no_flops},
     {"narrow_copy.out", shape<narrow_copy_out>, no_flops},
+    {"roll", shape<roll>, no_flops},
     {"unfold_backward", shape<unfold_backward>, per_input<1>},
 };
 

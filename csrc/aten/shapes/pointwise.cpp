@@ -1,6 +1,7 @@
 // Operators that compute each element from the elements at its place.
 #include <ATen/ExpandUtils.h>
 #include <ATen/ScalarOps.h>
+#include <ATen/native/BinaryOps.h>
 #include <ATen/ops/result_type.h>
 #include <c10/core/DefaultDtype.h>
 
@@ -94,6 +95,17 @@ Outputs with_scalar_inplace(const at::Tensor& self, at::Scalar other) {
   return binary_inplace(self, at::native::wrapped_scalar_tensor(other));
 }
 
+Outputs scalar_with(at::Scalar self, const at::Tensor& other) {
+  return binary(at::native::wrapped_scalar_tensor(self), other);
+}
+
+Outputs reversed_sub(const at::Tensor& self, const at::Tensor& other, at::Scalar alpha) {
+  at::native::sub_check(other, self);
+  auto result = binary(other, self);
+  at::native::alpha_check((*result)[0].scalar_type(), alpha);
+  return result;
+}
+
 Outputs to_complex(const at::Tensor& real, const at::Tensor& imaginary) {
   const auto dtype = real.scalar_type();
   const bool known = dtype == at::kFloat || dtype == at::kDouble || dtype == at::kHalf;
@@ -164,13 +176,13 @@ const ShapeRow kRows[] = {
     {"_dirichlet_grad", shape<of_three_equals>, unknown_flops},
     {"_standard_gamma_grad", shape<of_equals>, unknown_flops},
     over_input({"abs.out", shape<real_valued>, per_output<1>}),
-    through("angle.out", {"angle", shape<angle>, per_output<1>}),
+    {"angle", shape<angle>, per_output<1>},
     over_input({"angle.out", shape<angle>, per_output<1>}),
     {"complex.out", shape<to_complex>, no_flops},
     over_input({"conj_physical.out", shape<promoted>, per_output<1>}),
-    through("floor_divide.out", {"floor_divide", shape<binary>, per_output<2>}),
-    over_input({"floor_divide.out", shape<binary>, per_output<2>}),
     {"conj_physical_", shape<inplace>, per_output<1>},
+    {"floor_divide", shape<binary>, per_output<2>},
+    over_input({"floor_divide.out", shape<binary>, per_output<2>}),
     {"floor_divide_.Tensor", shape<binary_inplace>, per_output<2>},
     {"frexp.Tensor_out", shape<frexp>, per_input<2>},
     {"hardtanh", shape<hardtanh>, per_output<2>},
@@ -179,7 +191,7 @@ const ShapeRow kRows[] = {
     over_input({"logical_not.out", shape<boolean>, per_output<1>}),
     over_input({"logical_or.out", shape<boolean_binary>, per_output<1>}),
     over_input({"logical_xor.out", shape<boolean_binary>, per_output<1>}),
-    through("logit.out", {"logit", shape<logit>, per_output<3>}),
+    {"logit", shape<logit>, per_output<3>},
     over_input({"logit.out", shape<logit>, per_output<3>}),
     {"logit_", shape<logit_>, per_output<3>},
     {"masked_fill_.Scalar", shape<masked_fill_>, no_flops},
@@ -189,6 +201,8 @@ const ShapeRow kRows[] = {
     {"polar.out", shape<to_complex>, per_output<4>},
     {"relu", shape<like>, per_output<1>},
     {"relu_", shape<inplace>, per_output<1>},
+    {"remainder.Scalar_Tensor", shape<scalar_with>, per_output<3>},
+    {"rsub.Tensor", shape<reversed_sub>, per_output<2>},
     {"where.self", shape<where>, no_flops},
     {"where.self_out", shape<where>, no_flops},
 };

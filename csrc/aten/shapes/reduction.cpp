@@ -85,11 +85,11 @@ const ShapeRow kRows[] = {
     {"nansum", shape<nansum>, per_input<1>},
     {"nansum.out", shape<nansum>, per_input<1>},
     {"prod", shape<prod>, per_input<1>},
-    through("std.correction_out", {"std.correction", shape<deviation>, per_input<4>}),
+    {"std.correction", shape<deviation>, per_input<4>},
     {"std.correction_out", shape<deviation>, per_input<4>},
     {"std_mean.correction", shape<deviation_and_mean>, per_input<4>},
     {"trace", shape<trace>, diagonal_flops},
-    through("var.correction_out", {"var.correction", shape<deviation>, per_input<4>}),
+    {"var.correction", shape<deviation>, per_input<4>},
     {"var.correction_out", shape<deviation>, per_input<4>},
     {"var_mean.correction", shape<deviation_and_mean>, per_input<4>},
 };

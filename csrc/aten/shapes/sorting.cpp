@@ -174,7 +174,7 @@ bool are_ranges(const Range& range, size_t coordinates) {
 }
 
 Outputs histc(const at::Tensor& self, int64_t bins, at::Scalar min, at::Scalar max) {
-  if (bins < 1 || !is_countable(self, {}) || min.isComplex() || max.isComplex() ||
+  if (bins < 1 || !at::isFloatingType(self.scalar_type()) || min.isComplex() || max.isComplex() ||
       !is_range(min.toDouble(), max.toDouble())) {
     return decline();
   }
@@ -231,9 +231,25 @@ histogramdd_of_edges(const at::Tensor& self, at::TensorList bins, const at::Tens
   return histogram_of_points(self, counts, weight);
 }
 
+Outputs histogramdd_edges(
+    const at::Tensor& self,
+    at::IntArrayRef bins,
+    Range range,
+    const at::Tensor& weight) {
+  auto result = histogramdd(self, bins, range, weight);
+  if (result) {
+    result->clear();
+    for (const int64_t count : bins) {
+      result->push_back(make({count + 1}, self.scalar_type()));
+    }
+  }
+  return result;
+}
+
 const ShapeRow kRows[] = {
     {"_cummax_helper", shape<cumulative>, per_input<1>},
     {"_cummin_helper", shape<cumulative>, per_input<1>},
+    {"_histogramdd_bin_edges", shape<histogramdd_edges>, per_output<2>},
     {"_histogramdd_from_bin_cts", shape<histogramdd>, per_input<2>},
     {"_histogramdd_from_bin_tensors", shape<histogramdd_of_edges>, unknown_flops},
     {"_logcumsumexp", shape<logcumsumexp>, per_input<4>},
