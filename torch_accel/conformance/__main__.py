@@ -83,7 +83,7 @@ class Shard:
 def _table(results: list[dict[str, Any]]) -> str:
     rows: dict[str, list[int]] = defaultdict(lambda: [0] * 6)
     for result in results:
-        row = rows[result.get("kind") or "crashed"]
+        row = rows[result.get("kind") or "(crashed or skipped)"]
         row[0] += 1
         row[1] += result["outcome"] == "passed"
         row[2] += result["outcome"] == "xfailed"

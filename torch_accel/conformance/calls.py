@@ -118,14 +118,14 @@ def into_the_cpu(op: Any, sample: Any, plain: Any) -> None:
 
 
 def seeded(like: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Random tensors of the same shapes, the same on every device."""
+    """Random tensors of the same shapes, the same on every device; of other layouts than strided, the values themselves."""
     generator = torch.Generator().manual_seed(1)
     made = []
     for t in like:
         if t.layout == torch.strided and not t.is_nested:
             made.append(torch.randn(t.shape, dtype=t.dtype, generator=generator).to(t.device))
         else:
-            made.append(torch.ones_like(t))
+            made.append(t.detach().clone())
     return made
 
 

@@ -216,23 +216,26 @@ def forward_mode(op: Any, dtype: torch.dtype, tally: Tally) -> None:
 # ---- Sparse layouts
 
 
-def sparse_samples(op: Any, layout: torch.layout, dtype: torch.dtype, requires_grad: bool) -> Iterator[Any]:
-    """The samples of an operator with arguments of a sparse layout.
+def _made_sparse(op: Any, layout: torch.layout, dtype: torch.dtype, requires_grad: bool) -> Iterator[Any]:
+    """Dense samples with a matrix as their only tensor, half of it zero, in a sparse layout."""
+    blocks = {"blocksize": (1, 1)} if layout in (torch.sparse_bsr, torch.sparse_bsc) else {}
+    for sample in samples_of(op, dtype):
+        if _dense(sample.input) and sample.input.dim() == 2 and not calls.tensors((sample.args, sample.kwargs)):
+            holes = torch.arange(sample.input.numel()).view(sample.input.shape) % 2 == 0
+            value = sample.input.masked_fill(holes, 0).to_sparse(layout=layout, **blocks)
+            sample.input = value.requires_grad_(requires_grad)
+            yield sample
 
-    The database has none for element-wise functions: their matrices are taken, in the layout.
-    """
+
+def sparse_samples(op: Any, layout: torch.layout, dtype: torch.dtype, requires_grad: bool) -> Iterator[Any]:
+    """The samples of an operator with arguments of a sparse layout; made of dense ones if the database has none."""
     seed()
     try:
         yield from op.sample_inputs_sparse(layout, "cpu", dtype, requires_grad=requires_grad)
     except unittest.SkipTest:
         return
-    except NotImplementedError:  # no sample function specified
-        block = (1, 1) if layout in (torch.sparse_bsr, torch.sparse_bsc) else None
-        for sample in op.sample_inputs("cpu", dtype, requires_grad=False):
-            matrix = sample.input
-            if isinstance(matrix, torch.Tensor) and matrix.dim() == 2 and matrix.numel() > 0:
-                sample.input = matrix.to_sparse(layout=layout, blocksize=block).requires_grad_(requires_grad)
-                yield sample
+    except NotImplementedError:
+        yield from _made_sparse(op, layout, dtype, requires_grad)
 
 
 def sparse_forward(op: Any, layout: torch.layout, dtype: torch.dtype, tally: Tally) -> None:

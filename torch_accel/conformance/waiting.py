@@ -16,6 +16,7 @@ WAITING: dict[str, str] = {
     "linspace": "ends that are tensors are read by the host",
     "logspace": "ends that are tensors are read by the host",
     "hardtanh": "integers fall back",
+    "histc": "without a range it takes one from the data, and falls back",
     "rrelu_with_noise": "training falls back: it draws from the generator and writes the noise",
     "nonzero": _SIZE,
     "masked_select": _SIZE,
