@@ -21,8 +21,9 @@ enum class DryRunSizes {
 // CPU kernels find out for themselves that they have no code for a dtype, or that a scalar does not
 // fit one; on a worker that would rise at the next synchronisation. So the first small call of a
 // kernel with a combination of dtypes, and any first one with a scalar that is beyond one of them,
-// runs it on dummies in host memory, and throws what that throws of dtypes and scalars. `kernel`
-// tells kernels apart.
+// runs it on dummies in host memory, and throws what that throws of dtypes and scalars. A call that
+// reads no element is run so every time, and throws whatever that throws. `kernel` tells kernels
+// apart.
 void check_dtypes(
     c10::ArrayRef<Operand> operands,
     Scalars scalars,

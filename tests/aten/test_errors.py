@@ -250,8 +250,9 @@ def test_unknown_values_of_variables(script):
         lambda d: torch.addmm(torch.ones(3, 3, device=d), torch.ones(2, 4, device=d), torch.ones(4, 5, device=d)),
         lambda d: torch.addmm(torch.ones(3, 3, device=d), torch.ones(2, 0, device=d), torch.ones(0, 5, device=d)),
         lambda d: torch.mean(torch.ones(3, device=d), 0, out=torch.empty((), dtype=torch.int64, device=d)),
+        lambda d: torch.norm(torch.ones(3, 0, device=d), -1, dim=1),
     ],
-    ids=["addmm", "addmm of nothing", "mean to an integer"],
+    ids=["addmm", "addmm of nothing", "mean to an integer", "norm of nothing"],
 )
 def test_raises_at_the_call_what_the_kernel_would_raise_later(call):
     with pytest.raises(RuntimeError) as there:
