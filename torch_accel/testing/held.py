@@ -9,6 +9,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from .._native import _C
 from ..conformance.compare import Replica
+from ..fallback import fallback_report
 from . import hold_stream
 
 
@@ -49,15 +50,15 @@ def check_held(op: Callable[..., Any], *arguments: Any, misplaced: int = 0, **op
     """
     host, host_options = copied((arguments, options), "cpu")
     expected = op(*host, **host_options)
-    torch.accel.fallback_report(reset=True)
+    fallback_report(reset=True)
     for held in (False, True):  # a call that falls back would wait for the held stream for ever
         device, device_options = copied((arguments, options), "accel")
-        torch.accel.synchronize()
+        torch.accelerator.synchronize()
         before = _C._misplaced_results()
         with hold_stream() if held else contextlib.nullcontext():
             actual = op(*device, **device_options)
-        torch.accel.synchronize()
-        assert torch.accel.fallback_report() == {}
+        torch.accelerator.synchronize()
+        assert fallback_report() == {}
         same((actual, device, device_options), (expected, host, host_options))
         # The first run may teach which of the kernel's allocations are its results.
         assert not held or _C._misplaced_results() - before == misplaced
