@@ -115,6 +115,7 @@ def test_against_the_definition():
 def test_refused():
     x = torch.randn(3, 4)
     check_refused(aten.hardtanh_, x > 0)
+    check_refused(aten.hardtanh_, x.byte(), -1, 1)
     check_refused(aten.logit_, x.long())
     check_refused(aten._prelu_kernel, x, torch.ones(1).double())
     check_refused(aten.glu_backward, x, torch.randn(3, 5), -1)

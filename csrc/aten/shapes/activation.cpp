@@ -36,12 +36,17 @@ Outputs two_of(Outputs one) {
   return one;
 }
 
+// The kernel refuses bool, and negative limits of unsigned integers.
+bool has_hardtanh(const at::Tensor& self) {
+  return self.scalar_type() != at::kBool && self.scalar_type() != at::kByte;
+}
+
 Outputs hardtanh(const at::Tensor& self) {
-  return self.scalar_type() == at::kBool ? decline() : elementwise({self});
+  return has_hardtanh(self) ? elementwise({self}) : decline();
 }
 
 Outputs hardtanh_(const at::Tensor& self) {
-  return self.scalar_type() == at::kBool ? decline() : outputs();
+  return has_hardtanh(self) ? outputs() : decline();
 }
 
 // Integers become the default floating dtype.
