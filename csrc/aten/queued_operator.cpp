@@ -409,6 +409,20 @@ bool QueuedOperator::resizes_an_input(Arguments arguments, at::TensorList made) 
   return false;
 }
 
+// torch counts what is written to the arguments that are returned; to elements of lists the
+// operators within a composite would.
+void QueuedOperator::count_versions(Arguments arguments) const {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (marked_[i] && arguments[i].isTensorList()) {
+      for_each_tensor(arguments[i], [](const at::Tensor& tensor) {
+        if (tensor.defined() && !tensor.is_inference()) {
+          tensor.unsafeGetTensorImpl()->bump_version();
+        }
+      });
+    }
+  }
+}
+
 // Runs the composite kernel on the host: it calls operators that are queued, or that say what is
 // wrong.
 void QueuedOperator::decompose(torch::jit::Stack* stack) const {
@@ -467,6 +481,10 @@ void QueuedOperator::call(torch::jit::Stack* stack) const {
     made->clear();
   }
   queue(device, arguments, *made);
+
+  if (composite_) {
+    count_versions(arguments);
+  }
 
   torch::jit::Stack results;
   size_t next_fresh = 0;

@@ -28,6 +28,7 @@ class QueuedOperator final : public c10::OperatorKernel {
   bool unusual(Arguments arguments) const;
   bool resizes_an_input(Arguments arguments, at::TensorList made) const;
   void decompose(torch::jit::Stack* stack) const;
+  void count_versions(Arguments arguments) const;
   // Queues the call with these fresh outputs.
   void queue(c10::Device device, Arguments arguments, at::TensorList fresh) const;
 

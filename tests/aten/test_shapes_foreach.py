@@ -226,6 +226,23 @@ def test_lists_of_several_devices_go_tensor_by_tensor():
         torch._foreach_add(device, host)
 
 
+def test_what_is_written_is_counted():
+    for device in ("cpu", "accel"):
+        x = [torch.ones(3, device=device, requires_grad=True), torch.ones(2, device=device, requires_grad=True)]
+        y = torch._foreach_mul(x, 2)
+        squares = [t * t for t in y]
+        torch._foreach_add_(y, 1)
+        assert [t._version for t in y] == [1, 1]
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            squares[0].sum().backward()
+        with torch.no_grad():
+            torch.ops.aten._foreach_exp.out(x, out=(out := [torch.empty(3, device=device), x[1]]))
+        assert [t._version for t in out] == [1, 1]
+    with torch.inference_mode():
+        z = [torch.ones(3, device="accel")]
+        torch._foreach_add_(z, 1)
+
+
 def test_gradients_through_a_list():
     def run(device):
         x = [torch.arange(1.0, 4).to(device).requires_grad_(), torch.ones(2, 2, device=device, requires_grad=True)]
