@@ -225,9 +225,13 @@ bool is_scalar(const c10::Type& type) {
   return kind == c10::TypeKind::NumberType;
 }
 
-// An operator that the CPU computes by other operators.
+// An operator over lists that the CPU computes by other operators, element by element.
 bool is_composite(const c10::OperatorHandle& op) {
-  return !op.hasKernelForDispatchKey(c10::DispatchKey::CPU) &&
+  const auto& arguments = op.schema().arguments();
+  const bool has_list = std::any_of(arguments.begin(), arguments.end(), [](const auto& argument) {
+    return argument.type()->isSubtypeOf(*c10::ListType::ofTensors());
+  });
+  return has_list && !op.hasKernelForDispatchKey(c10::DispatchKey::CPU) &&
       op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd);
 }
 

@@ -41,24 +41,32 @@ Outputs value_and_index(const at::Tensor& self, int64_t dim, bool keepdim) {
   return sizes ? outputs(make(*sizes, self.scalar_type()), make(*sizes, at::kLong)) : decline();
 }
 
-Outputs kthvalue(const at::Tensor& self, int64_t k, int64_t dim, bool keepdim) {
-  if (!has_dim(self, dim) || k < 1 || k > (self.dim() == 0 ? 1 : self.size(dim))) {
-    return decline();
-  }
-  return value_and_index(self, dim, keepdim);
+// These kernels add a dimension to an out= argument before they resize it, and warn of that shape.
+bool resizes(const at::Tensor& out, const at::Tensor& made) {
+  return out.numel() > 0 && out.sizes() != made.sizes();
 }
 
-Outputs median(
+Outputs mode(
     const at::Tensor& self,
     int64_t dim,
     bool keepdim,
     const at::Tensor& values,
     const at::Tensor& indices) {
-  const auto sizes = without(self, dim, keepdim);
-  if (!sizes || values.scalar_type() != self.scalar_type() || indices.scalar_type() != at::kLong) {
+  auto made = value_and_index(self, dim, keepdim);
+  return made && (resizes(values, (*made)[0]) || resizes(indices, (*made)[1])) ? decline() : made;
+}
+
+Outputs kthvalue(
+    const at::Tensor& self,
+    int64_t k,
+    int64_t dim,
+    bool keepdim,
+    const at::Tensor& values,
+    const at::Tensor& indices) {
+  if (!has_dim(self, dim) || k < 1 || k > (self.dim() == 0 ? 1 : self.size(dim))) {
     return decline();
   }
-  return outputs(resized(values, *sizes), resized(indices, *sizes));
+  return mode(self, dim, keepdim, values, indices);
 }
 
 Outputs median_of_all(const at::Tensor& self) {
@@ -265,11 +273,11 @@ const ShapeRow kRows[] = {
     {"histogram.bins_tensor_out", shape<histogram_of_edges>, search_flops<1>},
     {"kthvalue.values", shape<kthvalue>, unknown_flops},
     {"median", shape<median_of_all>, unknown_flops},
-    {"median.dim_values", shape<median>, unknown_flops},
+    {"median.dim_values", shape<value_and_index>, unknown_flops},
     {"mode", shape<value_and_index>, unknown_flops},
-    {"mode.values", shape<value_and_index>, unknown_flops},
+    {"mode.values", shape<mode>, unknown_flops},
     {"nanmedian", shape<median_of_all>, unknown_flops},
-    {"nanmedian.dim_values", shape<median>, unknown_flops},
+    {"nanmedian.dim_values", shape<value_and_index>, unknown_flops},
     {"searchsorted.Scalar", shape<searchsorted_scalar>, search_flops<0>},
     {"searchsorted.Scalar_out", shape<searchsorted_scalar>, search_flops<0>},
     {"searchsorted.Tensor", shape<searchsorted>, search_flops<0>},
