@@ -242,7 +242,7 @@ def test_host_operands_count_as_they_were(name):
 )
 def test_gradients(function):
     def run(device, held):
-        x = X.to(device).requires_grad_()
+        x = X.clone().to(device).requires_grad_()
         i, m = POSITIONS.to(device), MASK.to(device)
         torch.accel.synchronize()
         with held():
