@@ -277,7 +277,6 @@ ERRORS = {
     "expanded out": lambda d: torch.add(torch.ones(3, device=d), 1, out=torch.ones(1, device=d).expand(3)),
     "out overlaps an operand": lambda d: (lambda x: torch.add(x[:-1], 1, out=x[1:]))(torch.ones(4, device=d)),
     "fill_ by a vector": lambda d: torch.ones(3, device=d).fill_(torch.ones(2, device=d)),
-    "multinomial": lambda d: torch.multinomial(torch.tensor([-1.0, 2], device=d), 1),
     "scatter of another dtype": lambda d: torch.ones(3, device=d).scatter(
         0, torch.tensor([0], device=d), torch.ones(1, dtype=torch.int32, device=d)
     ),
