@@ -6,6 +6,7 @@
 // theirs. A kernel reserves one key and enqueues a loop of random_kernels.cpp; with ACCEL_RNG=cpu
 // it runs the CPU's kernel in stream order instead, and waits for it.
 #include <ATen/MemoryOverlap.h>
+#include <ATen/core/op_registration/adaption.h>
 #include <ATen/native/DistributionTemplates.h>
 #include <ATen/ops/clone.h>
 #include <ATen/ops/empty_like.h>
@@ -345,6 +346,9 @@ at::Tensor& bernoulli_tensor_(at::Tensor& self, const at::Tensor& p, OptionalGen
 }
 
 at::Tensor& bernoulli_out(const at::Tensor& self, OptionalGenerator generator, at::Tensor& out) {
+  std::optional<c10::Device> device;
+  c10::impl::check_and_update_common_device(device, out, "aten::bernoulli", "out");
+  c10::impl::check_and_update_common_device(device, self, "aten::bernoulli", "self");
   return templates::bernoulli_out_impl<Bernoulli, GeneratorImpl>(out, self, generator);
 }
 

@@ -63,6 +63,18 @@ Outputs addr(
   return is_factor(beta, dtype) && is_factor(alpha, dtype) ? result : decline();
 }
 
+Outputs addr_(
+    const at::Tensor& self,
+    const at::Tensor& column,
+    const at::Tensor& row,
+    at::Scalar beta,
+    at::Scalar alpha) {
+  const auto made = addr(self, column, row, beta, alpha);
+  const bool fits =
+      made && (*made)[0].sizes() == self.sizes() && (*made)[0].scalar_type() == self.scalar_type();
+  return fits ? outputs() : decline();
+}
+
 // ---- Sums of products
 
 std::optional<DimVector> summed_product(
@@ -252,6 +264,7 @@ const ShapeRow kRows[] = {
     {"addbmm.out", shape<addbmm_out>, summed_product_flops},
     {"addbmm_", shape<addbmm_>, summed_product_flops},
     {"addr", shape<addr>, per_output<4>},
+    {"addr_", shape<addr_>, per_output<4>},
     over_input({"addr.out", shape<addr>, per_output<4>}),
     {"dot", shape<dot>, per_input<2>},
     {"geqrf", shape<geqrf<false>>, qr_flops},
