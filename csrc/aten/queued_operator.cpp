@@ -242,6 +242,17 @@ bool same_dtypes(at::TensorList a, at::TensorList b) {
       });
 }
 
+// Whether an out= argument that holds something has another shape than it should: how it is
+// resized, and with which warning, differs from kernel to kernel.
+bool resizes(at::TensorList outs, at::TensorList made) {
+  for (size_t i = 0; i < outs.size(); ++i) {
+    if (outs[i].numel() > 0 && outs[i].sizes() != made[i].sizes()) {
+      return true;
+    }
+  }
+  return false;
+}
+
 // A list with tensors of several devices: no launch sees them all.
 bool scattered(Arguments arguments, c10::Device device) {
   for (const auto& value : arguments) {
@@ -398,21 +409,6 @@ bool QueuedOperator::unusual(Arguments arguments) const {
   return false;
 }
 
-// An out= argument that is an input may not be resized.
-bool QueuedOperator::resizes_an_input(Arguments arguments, at::TensorList made) const {
-  for (size_t i = 0; i < out_arguments_.size(); ++i) {
-    const auto& value = arguments[out_arguments_[i]];
-    for (size_t j = 0; value.isTensor() && j < arguments.size(); ++j) {
-      if (j != out_arguments_[i] && arguments[j].isTensor() &&
-          arguments[j].toTensor().is_same(value.toTensor()) &&
-          value.toTensor().sizes() != made[i].sizes()) {
-        return true;
-      }
-    }
-  }
-  return false;
-}
-
 // torch counts what is written to the arguments that are returned; to elements of lists the
 // operators within a composite would.
 void QueuedOperator::count_versions(Arguments arguments) const {
@@ -459,7 +455,7 @@ void QueuedOperator::call(torch::jit::Stack* stack) const {
   }
   if (made && !out_arguments_.empty() &&
       (!same_dtypes(outs, *made) || // some kernels cast, some refuse
-       resizes_an_input(arguments, *made))) {
+       resizes(outs, *made))) {
     made = decline();
   }
   if (made && C10_UNLIKELY(planted(Plant::kForesight))) {

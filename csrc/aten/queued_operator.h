@@ -26,7 +26,6 @@ class QueuedOperator final : public c10::OperatorKernel {
  private:
   bool written(size_t argument, Arguments arguments) const;
   bool unusual(Arguments arguments) const;
-  bool resizes_an_input(Arguments arguments, at::TensorList made) const;
   void decompose(torch::jit::Stack* stack) const;
   void count_versions(Arguments arguments) const;
   // Queues the call with these fresh outputs.

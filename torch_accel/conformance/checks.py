@@ -20,8 +20,8 @@ from .torch_internals import noncontiguous_like
 
 #: operators that promise no values: shapes, strides and dtypes are compared
 UNDEFINED = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"}
-#: the same for zero sizes: the CPU's kernel returns memory that it never wrote
-UNDEFINED_OF_NOTHING = {"nn.functional.multi_margin_loss"}
+#: the same for zero sizes: the result is memory that was never written
+UNDEFINED_OF_NOTHING = {"nn.functional.multi_margin_loss", "resize_"}
 
 
 def both(tally: Tally, label: object, run: Callable[[str], Any], **how: Any) -> None:

@@ -23,6 +23,15 @@ _CHUNKED = (
     "chunks), so another algorithm runs there"
 )
 
+_ONEDNN_RNN = (
+    "on the CPU torch.lstm and torch.gru in bfloat16 take oneDNN or a chain of operators that rounds elsewhere than "
+    "the fused cells that torch asks every other device for"
+)
+_CANCELS = (
+    "the second derivative is zero: what is left is the rounding of a sum, whose order torch's engine picks by "
+    "sequence numbers of its threads"
+)
+
 KNOWN: tuple[Known, ...] = (
     Known(
         "nn.functional.max_pool1d",
@@ -42,6 +51,29 @@ KNOWN: tuple[Known, ...] = (
         "second_backward",
         "both raise, naming the operator without a derivative: torch has another one for the CPU than for other devices",
     ),
+    Known("nn.LSTM eval", "bfloat16", "module_forward", _ONEDNN_RNN),
+    Known("nn.LSTM eval", "bfloat16", "module_backward", _ONEDNN_RNN),
+    Known("nn.LSTM eval", "bfloat16", "module_noncontiguous", _ONEDNN_RNN),
+    Known("nn.LSTM eval", "bfloat16", "module_pickling", _ONEDNN_RNN),
+    Known("nn.LSTM train", "bfloat16", "module_forward", _ONEDNN_RNN),
+    Known("nn.LSTM train", "bfloat16", "module_backward", _ONEDNN_RNN),
+    Known("nn.LSTM train", "bfloat16", "module_noncontiguous", _ONEDNN_RNN),
+    Known("nn.LSTM train", "bfloat16", "module_pickling", _ONEDNN_RNN),
+    Known("nn.GRU eval", "bfloat16", "module_backward", _ONEDNN_RNN),
+    Known("nn.GRU train", "bfloat16", "module_backward", _ONEDNN_RNN),
+    Known("nn.LinearCrossEntropyLoss", "bfloat16", "module_backward", _CHUNKED),
+    Known("linalg.vector_norm", "float32", "second_backward", _CANCELS),
+    Known("dist", "float32", "second_backward", _CANCELS),
+    Known(
+        "narrow_copy",
+        "None",
+        "errors",
+        "the database expects texts that the CPU does not raise; accel raises the CPU's",
+    ),
+    Known("addmv", "float32", "zero_size", "the CPU's kernel gives a 0-dim result where its meta function says (n,)"),
+    Known("addmv", "int64", "zero_size", "the CPU's kernel gives a 0-dim result where its meta function says (n,)"),
+    Known("lu", "float32", "out", "torch.lu copies its results into out= in Python, onto whatever device"),
+    Known("lu", "complex64", "out", "torch.lu copies its results into out= in Python, onto whatever device"),
     Known("nn.functional.linear_cross_entropy.chunked", "float16", "forward", _CHUNKED),
     Known("nn.functional.linear_cross_entropy.chunked", "bfloat16", "forward", _CHUNKED),
     Known("nn.functional.linear_cross_entropy.chunked", "bfloat16", "backward", _CHUNKED),

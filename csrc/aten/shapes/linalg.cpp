@@ -85,6 +85,7 @@ std::optional<DimVector> summed_product(
     const at::Scalar& alpha) {
   const auto dtype = self.scalar_type();
   if (batch1.dim() != 3 || batch2.dim() != 3 || batch1.size(0) != batch2.size(0) ||
+      batch1.numel() == 0 || batch2.numel() == 0 || // the factors' dtypes count in other ways
       batch1.size(2) != batch2.size(1) || batch1.scalar_type() != dtype ||
       batch2.scalar_type() != dtype ||
       (!at::isComplexType(dtype) && (beta.isComplex() || alpha.isComplex()))) {

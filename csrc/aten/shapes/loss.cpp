@@ -209,8 +209,9 @@ Outputs cdist_backward(
     double p,
     const at::Tensor& distances) {
   const auto forward = cdist(a, b, p, std::nullopt);
-  if (!forward || !same(grad, (*forward)[0]) || !same(distances, grad) || !a.is_contiguous() ||
-      !b.is_contiguous() || !grad.is_contiguous() || !distances.is_contiguous()) {
+  if (!forward || a.numel() == 0 || b.numel() == 0 || !same(grad, (*forward)[0]) ||
+      !same(distances, grad) || !a.is_contiguous() || !b.is_contiguous() || !grad.is_contiguous() ||
+      !distances.is_contiguous()) {
     return decline();
   }
   at::DimVector sizes(grad.sizes());

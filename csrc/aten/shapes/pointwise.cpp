@@ -77,6 +77,12 @@ Outputs masked_fill_(const at::Tensor& self, const at::Tensor& mask) {
   return outputs();
 }
 
+Outputs
+masked_fill_by_tensor_(const at::Tensor& self, const at::Tensor& mask, const at::Tensor& value) {
+  const bool real = !value.is_complex() || self.is_complex();
+  return value.dim() == 0 && real ? masked_fill_(self, mask) : decline();
+}
+
 // ---- Two operands, promoted to a common dtype
 
 Outputs binary(const at::Tensor& self, const at::Tensor& other) {
@@ -195,7 +201,7 @@ const ShapeRow kRows[] = {
     over_input({"logit.out", shape<logit>, per_output<3>}),
     {"logit_", shape<logit_>, per_output<3>},
     {"masked_fill_.Scalar", shape<masked_fill_>, no_flops},
-    {"masked_fill_.Tensor", shape<masked_fill_>, no_flops},
+    {"masked_fill_.Tensor", shape<masked_fill_by_tensor_>, no_flops},
     {"mvlgamma.out", shape<mvlgamma>, unknown_flops},
     over_input({"nan_to_num.out", shape<nan_to_num>, per_output<3>}),
     {"polar.out", shape<to_complex>, per_output<4>},

@@ -41,32 +41,11 @@ Outputs value_and_index(const at::Tensor& self, int64_t dim, bool keepdim) {
   return sizes ? outputs(make(*sizes, self.scalar_type()), make(*sizes, at::kLong)) : decline();
 }
 
-// These kernels add a dimension to an out= argument before they resize it, and warn of that shape.
-bool resizes(const at::Tensor& out, const at::Tensor& made) {
-  return out.numel() > 0 && out.sizes() != made.sizes();
-}
-
-Outputs mode(
-    const at::Tensor& self,
-    int64_t dim,
-    bool keepdim,
-    const at::Tensor& values,
-    const at::Tensor& indices) {
-  auto made = value_and_index(self, dim, keepdim);
-  return made && (resizes(values, (*made)[0]) || resizes(indices, (*made)[1])) ? decline() : made;
-}
-
-Outputs kthvalue(
-    const at::Tensor& self,
-    int64_t k,
-    int64_t dim,
-    bool keepdim,
-    const at::Tensor& values,
-    const at::Tensor& indices) {
+Outputs kthvalue(const at::Tensor& self, int64_t k, int64_t dim, bool keepdim) {
   if (!has_dim(self, dim) || k < 1 || k > (self.dim() == 0 ? 1 : self.size(dim))) {
     return decline();
   }
-  return mode(self, dim, keepdim, values, indices);
+  return value_and_index(self, dim, keepdim);
 }
 
 Outputs median_of_all(const at::Tensor& self) {
@@ -275,7 +254,7 @@ const ShapeRow kRows[] = {
     {"median", shape<median_of_all>, unknown_flops},
     {"median.dim_values", shape<value_and_index>, unknown_flops},
     {"mode", shape<value_and_index>, unknown_flops},
-    {"mode.values", shape<mode>, unknown_flops},
+    {"mode.values", shape<value_and_index>, unknown_flops},
     {"nanmedian", shape<median_of_all>, unknown_flops},
     {"nanmedian.dim_values", shape<value_and_index>, unknown_flops},
     {"searchsorted.Scalar", shape<searchsorted_scalar>, search_flops<0>},
