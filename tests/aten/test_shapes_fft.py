@@ -41,7 +41,7 @@ def test_complex_to_real(sizes, dims, odd):
 
 
 @pytest.mark.parametrize(
-    "out", [torch.empty(0), torch.empty(3, 4, 5), torch.empty(5, 4, 3).mT, torch.empty(3, 8, 5)[:, ::2]]
+    "out", [torch.empty(0), torch.empty(3, 4, 5), torch.empty(5, 4, 3).permute(2, 1, 0), torch.empty(3, 8, 5)[:, ::2]]
 )
 def test_out(out):
     out = torch.zeros_like(out) if out.is_contiguous() else out.zero_()

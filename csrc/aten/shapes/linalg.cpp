@@ -84,8 +84,12 @@ std::optional<DimVector> summed_product(
     const at::Scalar& beta,
     const at::Scalar& alpha) {
   const auto dtype = self.scalar_type();
+  // The sum of nothing is beta times self, which an integer may not hold.
+  const bool fractional = beta.isFloatingPoint() && at::isIntegralType(dtype, true);
+  if (fractional && (batch1.numel() == 0 || batch2.numel() == 0)) {
+    return std::nullopt;
+  }
   if (batch1.dim() != 3 || batch2.dim() != 3 || batch1.size(0) != batch2.size(0) ||
-      batch1.numel() == 0 || batch2.numel() == 0 || // the factors' dtypes count in other ways
       batch1.size(2) != batch2.size(1) || batch1.scalar_type() != dtype ||
       batch2.scalar_type() != dtype ||
       (!at::isComplexType(dtype) && (beta.isComplex() || alpha.isComplex()))) {

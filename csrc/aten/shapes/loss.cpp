@@ -209,9 +209,11 @@ Outputs cdist_backward(
     double p,
     const at::Tensor& distances) {
   const auto forward = cdist(a, b, p, std::nullopt);
-  if (!forward || a.numel() == 0 || b.numel() == 0 || !same(grad, (*forward)[0]) ||
-      !same(distances, grad) || !a.is_contiguous() || !b.is_contiguous() || !grad.is_contiguous() ||
-      !distances.is_contiguous()) {
+  if (forward && (a.numel() == 0 || b.numel() == 0)) {
+    return outputs(make(a.sizes(), a.scalar_type())); // as it was before it was broadcast
+  }
+  if (!forward || !same(grad, (*forward)[0]) || !same(distances, grad) || !a.is_contiguous() ||
+      !b.is_contiguous() || !grad.is_contiguous() || !distances.is_contiguous()) {
     return decline();
   }
   at::DimVector sizes(grad.sizes());
