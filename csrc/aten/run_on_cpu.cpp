@@ -106,6 +106,16 @@ bool has_python_kernel(const c10::OperatorHandle& op, c10::DispatchKey key) {
   return entry->second;
 }
 
+// Some kernels make what a backward needs only if an argument requires a gradient
+// (_sparse_mm_reduce_impl). Not for kernels in Python, where .numpy() would refuse such a tensor.
+void mark_gradients(const Aliases& aliases) {
+  for (const auto& entry : aliases.entries()) {
+    if (entry.original.requires_grad()) {
+      entry.alias.unsafeGetTensorImpl()->set_requires_grad(true);
+    }
+  }
+}
+
 void attempt(
     const c10::OperatorHandle& op,
     c10::DispatchKeySet keys,
@@ -113,10 +123,14 @@ void attempt(
     c10::ArrayRef<c10::IValue> arguments,
     Adoption& adoption,
     torch::jit::Stack& results) {
+  const bool python = has_python_kernel(op, keys.highestPriorityTypeId());
   const auto kernel = [&](at::TensorList) {
     const RedirectAllocations redirect(stream);
     for (const auto& argument : arguments) {
       results.push_back(to_cpu_argument(argument, adoption.aliases));
+    }
+    if (!python) {
+      mark_gradients(adoption.aliases);
     }
     try {
       op.redispatchBoxed(keys, &results);

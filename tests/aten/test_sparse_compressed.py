@@ -229,3 +229,19 @@ def test_accessors_and_copies_wait_for_nothing(queued, layout):
         assert wait_report() == before
     for result, expected in zip(results, [MATRIX, MATRIX, -MATRIX, MATRIX.double()], strict=True):
         assert torch.equal(result.to_dense().cpu(), expected)
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean", "amax", "amin"])
+def test_gradients_of_reductions(reduce):
+    """The kernel keeps the positions of extrema only if an argument requires a gradient."""
+    torch.manual_seed(0)
+    dense = torch.rand(5, 4) * (torch.rand(5, 4) > 0.6)
+    results = []
+    for device in ("accel", "cpu"):
+        a = dense.to_sparse_csr().to(device).requires_grad_()
+        b = torch.arange(12.0).reshape(4, 3).to(device).requires_grad_()
+        out = torch.sparse.mm(a, b, reduce)
+        gradients = torch.autograd.grad(out.sum(), (a, b))
+        results.append([out.detach().cpu(), gradients[0].cpu().to_dense(), gradients[1].cpu()])
+    for ours, cpus in zip(*results, strict=True):
+        assert torch.equal(ours, cpus)
