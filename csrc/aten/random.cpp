@@ -9,7 +9,9 @@
 #include <ATen/core/op_registration/adaption.h>
 #include <ATen/native/DistributionTemplates.h>
 #include <ATen/ops/clone.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros_like.h>
@@ -288,13 +290,37 @@ at::Tensor normal_tensor_float(const at::Tensor& mean, double std, OptionalGener
   return templates::normal_impl<Normal, GeneratorImpl>(mean, std, generator);
 }
 
+// torch's template asks the values at the call; here the worker does.
+void check_deviations(const at::Tensor& std) {
+  TORCH_CHECK(!std.is_complex(), "normal expects standard deviation to be non-complex");
+  if (std.numel() == 0) {
+    return;
+  }
+  launch("normal", current_stream(std.device().index()), {reads(std)}, [](at::TensorList t) {
+    TORCH_CHECK(t[0].min().ge(0).item<bool>(), "normal expects all elements of std >= 0.0");
+  });
+}
+
+at::Tensor& scaled_normal(
+    at::Tensor& out,
+    const at::Tensor& mean,
+    const at::Tensor& std,
+    const OptionalGenerator& generator) {
+  check_deviations(std);
+  at::native::resize_output(out, at::infer_size(mean.sizes(), std.sizes()));
+  templates::normal_impl_<Normal, GeneratorImpl>(out, 0, 1, generator);
+  return out.mul_(std).add_(mean);
+}
+
 at::Tensor normal_float_tensor(double mean, const at::Tensor& std, OptionalGenerator generator) {
-  return templates::normal_impl<Normal, GeneratorImpl>(mean, std, generator);
+  auto out = at::empty_like(std, at::MemoryFormat::Contiguous);
+  return scaled_normal(out, at::full({}, mean, out.options()), std, generator);
 }
 
 at::Tensor
 normal_tensor_tensor(const at::Tensor& mean, const at::Tensor& std, OptionalGenerator generator) {
-  return templates::normal_impl<Normal, GeneratorImpl>(mean, std, generator);
+  auto out = at::empty(at::infer_size(mean.sizes(), std.sizes()), mean.options());
+  return scaled_normal(out, mean, std, generator);
 }
 
 at::Tensor& normal_tensor_float_out(
@@ -310,7 +336,7 @@ at::Tensor& normal_float_tensor_out(
     const at::Tensor& std,
     OptionalGenerator generator,
     at::Tensor& out) {
-  return templates::normal_out_impl<Normal, GeneratorImpl>(out, mean, std, generator);
+  return scaled_normal(out, at::full({}, mean, out.options()), std, generator);
 }
 
 at::Tensor& normal_tensor_tensor_out(
@@ -318,7 +344,7 @@ at::Tensor& normal_tensor_tensor_out(
     const at::Tensor& std,
     OptionalGenerator generator,
     at::Tensor& out) {
-  return templates::normal_out_impl<Normal, GeneratorImpl>(out, mean, std, generator);
+  return scaled_normal(out, mean, std, generator);
 }
 
 at::Tensor& log_normal_(at::Tensor& self, double mean, double std, OptionalGenerator generator) {

@@ -601,7 +601,6 @@ def test_argument_errors_are_the_cpus() -> None:
         lambda t: t.to(torch.int8).random_(-300, 0),
         lambda t: t.to(torch.complex64).random_(0, 3),
         lambda t: torch.normal(t, -1.0),
-        lambda t: torch.normal(t, t - 5),
         lambda t: torch.dropout(t, 1.5, True),
         lambda t: t[:1].expand(4).uniform_(),
         lambda t: t[:1].expand(4).bernoulli_(0.5),
@@ -815,3 +814,31 @@ accel: get_offset needs the Philox generator, but ACCEL_RNG=cpu draws the CPU's 
 accel: set_offset needs the Philox generator, but ACCEL_RNG=cpu draws the CPU's numbers, which have no offset. Unset ACCEL_RNG or use set_state.
 random_ expects 'from' to be less than 'to', but got from=3 >= to=3""",
     )
+
+
+def test_a_negative_deviation_raises_at_the_synchronisation() -> None:
+    x = torch.zeros(4, device="accel")
+    for mean, std in ((x, x - 5), (0.0, x - 5)):
+        torch.normal(mean, std)
+        with pytest.raises(torch.AcceleratorError, match=r"normal expects all elements of std >= 0\.0"):
+            torch.accel.synchronize()
+    with pytest.raises(RuntimeError, match="standard deviation to be non-complex"):
+        torch.normal(0.0, x.to(torch.complex64))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+def test_rrelu_draws_a_slope_for_each_negative_element(dtype: torch.dtype) -> None:
+    x = torch.linspace(-2, 2, 24).reshape(4, 6).to(dtype)
+    torch.accel.manual_seed(3)
+    uniform = torch.rand(4, 6, device="accel").cpu().double()
+    slopes = torch.where(x <= 0, uniform * 0.4 + 0.1, 1.0).to(dtype)
+    expected = (x.float() * slopes.float()).to(dtype) if dtype != torch.float64 else x * slopes
+    for strided in (x, x.t().contiguous().t()):
+        torch.accel.manual_seed(3)
+        noise = torch.empty(4, 6, dtype=dtype, device="accel")
+        ours = torch.ops.aten.rrelu_with_noise(strided.to("accel"), noise, 0.1, 0.5, True)
+        assert torch.equal(ours.cpu(), expected) and torch.equal(noise.cpu(), slopes)
+        torch.accel.manual_seed(3)
+        leaf = strided.to("accel").requires_grad_()
+        torch.nn.functional.rrelu(leaf, 0.1, 0.5, training=True).sum().backward()
+        assert torch.equal(leaf.grad.cpu(), slopes)

@@ -23,10 +23,6 @@ Outputs like(const at::Tensor& self) {
   return outputs(make_like(self));
 }
 
-Outputs contiguous(const at::Tensor& self) {
-  return outputs(make(self.sizes(), self.scalar_type()));
-}
-
 Outputs inplace(const at::Tensor&) {
   return outputs();
 }
@@ -136,15 +132,6 @@ Outputs masked_softmax_backward(
   return fits ? like(grad) : decline();
 }
 
-// Evaluation is leaky_relu; training draws random numbers.
-template <Outputs (*evaluate)(const at::Tensor&)>
-Outputs
-rrelu(const at::Tensor& self, const at::Tensor& noise, at::Scalar, at::Scalar, bool training) {
-  const bool plain =
-      !training && noise.sizes() == self.sizes() && c10::isFloatingType(self.scalar_type());
-  return plain ? evaluate(self) : decline();
-}
-
 // ---- Rows
 
 const ShapeRow kRows[] = {
@@ -169,9 +156,6 @@ const ShapeRow kRows[] = {
     {"log_sigmoid_forward", shape<log_sigmoid>, per_input<5>},
     {"log_sigmoid_forward.output", shape<log_sigmoid_out>, per_input<5>},
     {"mish_backward", shape<iterated_binary>, per_output<10>},
-    {"rrelu_with_noise", shape<rrelu<contiguous>>, per_output<2>},
-    {"rrelu_with_noise.out", shape<rrelu<iterated>>, per_input<2>},
-    {"rrelu_with_noise_", shape<rrelu<inplace>>, per_input<2>},
 };
 
 } // namespace

@@ -52,6 +52,61 @@ Outputs logspace(at::Scalar, at::Scalar, int64_t steps, double, const at::Tensor
   return steps_into(steps, out);
 }
 
+// ---- Ranges between ends of which one or both are tensors: the worker reads those
+
+bool is_end(const at::Tensor& end) {
+  return end.dim() == 0;
+}
+bool is_end(const at::Scalar&) {
+  return true;
+}
+bool is_complex(const at::Tensor& end) {
+  return end.is_complex();
+}
+bool is_complex(const at::Scalar& end) {
+  return end.isComplex();
+}
+
+template <class Start, class End>
+Outputs steps_between(
+    const Start& start,
+    const End& end,
+    int64_t steps,
+    std::optional<at::ScalarType> dtype,
+    std::optional<at::Layout> layout) {
+  if (!is_end(start) || !is_end(end) || steps < 0 ||
+      layout.value_or(at::kStrided) != at::kStrided) {
+    return decline();
+  }
+  const auto inferred = is_complex(start) || is_complex(end)
+      ? c10::typeMetaToScalarType(c10::get_default_complex_dtype())
+      : c10::get_default_dtype_as_scalartype();
+  return outputs(make({steps}, dtype.value_or(inferred)));
+}
+
+template <class Start, class End>
+Outputs linspace_between(
+    Start start,
+    End end,
+    int64_t steps,
+    std::optional<at::ScalarType> dtype,
+    std::optional<at::Layout> layout) {
+  return steps_between(start, end, steps, dtype, layout);
+}
+
+template <class Start, class End>
+Outputs logspace_between(
+    Start start,
+    End end,
+    int64_t steps,
+    double,
+    std::optional<at::ScalarType> dtype,
+    std::optional<at::Layout> layout) {
+  return steps_between(start, end, steps, dtype, layout);
+}
+
+using Tensor = const at::Tensor&;
+
 // ---- Matrices
 
 Outputs eye_m(int64_t n, int64_t m, const at::Tensor& out) {
@@ -96,6 +151,12 @@ const ShapeRow kRows[] = {
     {"eye.out", shape<eye>, no_flops},
     {"linspace.out", shape<linspace>, per_output<2>},
     {"logspace.out", shape<logspace>, per_output<3>},
+    {"linspace.Scalar_Tensor", shape<linspace_between<at::Scalar, Tensor>>, per_output<2>},
+    {"linspace.Tensor_Scalar", shape<linspace_between<Tensor, at::Scalar>>, per_output<2>},
+    {"linspace.Tensor_Tensor", shape<linspace_between<Tensor, Tensor>>, per_output<2>},
+    {"logspace.Scalar_Tensor", shape<logspace_between<at::Scalar, Tensor>>, per_output<3>},
+    {"logspace.Tensor_Scalar", shape<logspace_between<Tensor, at::Scalar>>, per_output<3>},
+    {"logspace.Tensor_Tensor", shape<logspace_between<Tensor, Tensor>>, per_output<3>},
     {"tril_indices", shape<tril_indices>, no_flops},
     {"triu_indices", shape<triu_indices>, no_flops},
 };

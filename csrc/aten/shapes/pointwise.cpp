@@ -47,8 +47,13 @@ Outputs like(const at::Tensor& self) {
 }
 
 // Integers have rules of their own about the limits.
-Outputs hardtanh(const at::Tensor& self) {
-  return self.is_floating_point() ? like(self) : decline();
+// Bounds of integers are cast, and refused for unsigned ones below zero.
+Outputs hardtanh(const at::Tensor& self, at::Scalar low, at::Scalar high) {
+  const bool integers = at::isSignedType(self.scalar_type()) &&
+      at::isIntegralType(self.scalar_type(), /*includeBool=*/false) && low.equal(low.toLong()) &&
+      high.equal(high.toLong()) && std::abs(low.toDouble()) < 128 &&
+      std::abs(high.toDouble()) < 128;
+  return self.is_floating_point() || integers ? like(self) : decline();
 }
 
 Outputs boolean_like(const at::Tensor& self) {
@@ -210,7 +215,7 @@ const ShapeRow kRows[] = {
     {"remainder.Scalar_Tensor", shape<scalar_with>, per_output<3>},
     {"rsub.Tensor", shape<reversed_sub>, per_output<2>},
     {"where.self", shape<where>, no_flops},
-    {"where.self_out", shape<where>, no_flops},
+    over_input({"where.self_out", shape<where>, no_flops}),
 };
 
 } // namespace
