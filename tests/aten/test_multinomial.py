@@ -92,7 +92,7 @@ def test_errors_at_the_call_are_the_cpus(call):
 
 @pytest.mark.parametrize("bad", [[-1.0, 2], [float("nan"), 1], [float("inf"), 1], [0.0, 0]])
 @pytest.mark.parametrize("replacement", [True, False])
-def test_bad_weights_raise_at_the_synchronisation(bad, replacement):
+def test_bad_weights_raise_at_the_synchronisation(bad, replacement, queued):
     torch.multinomial(torch.tensor(bad, device="accel"), 1, replacement=replacement)
     with pytest.raises(torch.AcceleratorError, match=r"multinomial: (probability tensor contains|invalid multinomial)"):
         torch.accel.synchronize()

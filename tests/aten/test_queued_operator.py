@@ -36,7 +36,7 @@ def test_results_are_made_in_their_outputs(x):
     with plant("placement"):
         z = torch.where(x > 0, x, -x)
         torch.accel.synchronize()
-    assert _C._misplaced_results() == before + 1
+    assert _C._misplaced_results() > before
     assert torch.equal(y, z)
 
 
@@ -55,7 +55,7 @@ def test_a_kernel_that_makes_other_tensors_first_is_learned(x):
         assert torch.equal(result.cpu(), expected)
 
 
-def test_another_shape_than_foreseen_is_an_error(x):
+def test_another_shape_than_foreseen_is_an_error(x, queued):
     with plant("foresight"):
         y = torch.where(x > 0, x, -x)
         with pytest.raises(torch.AcceleratorError) as error:

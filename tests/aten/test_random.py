@@ -816,7 +816,7 @@ random_ expects 'from' to be less than 'to', but got from=3 >= to=3""",
     )
 
 
-def test_a_negative_deviation_raises_at_the_synchronisation() -> None:
+def test_a_negative_deviation_raises_at_the_synchronisation(queued: None) -> None:
     x = torch.zeros(4, device="accel")
     for mean, std in ((x, x - 5), (0.0, x - 5)):
         torch.normal(mean, std)

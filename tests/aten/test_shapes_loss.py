@@ -118,7 +118,7 @@ def test_against_the_definition():
     torch.testing.assert_close(loss.cpu(), -(t * p.log() + (1 - t) * (1 - p).log()).mean())
 
 
-def test_targets_out_of_range_rise_at_the_synchronisation():
+def test_targets_out_of_range_rise_at_the_synchronisation(queued):
     x = torch.randn(2, 5, 3, 4, device="accel")
     torch.nn.functional.nll_loss(x, torch.full((2, 3, 4), 7, device="accel"))
     with pytest.raises(torch.AcceleratorError, match="Target 7 is out of bounds"):
