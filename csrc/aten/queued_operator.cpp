@@ -242,11 +242,18 @@ bool same_dtypes(at::TensorList a, at::TensorList b) {
       });
 }
 
-// Whether an out= argument that holds something has another shape than it should: how it is
-// resized, and with which warning, differs from kernel to kernel.
-bool resizes(at::TensorList outs, at::TensorList made) {
+bool is_operand(const at::Tensor& out, Arguments arguments) {
+  return std::count_if(arguments.begin(), arguments.end(), [&](const c10::IValue& value) {
+           return value.isTensor() && value.toTensor().is_same(out);
+         }) > 1; // itself
+}
+
+// Whether an out= argument has another shape than it should, and either holds something (how it is
+// resized, and with which warning, differs from kernel to kernel) or is an input (it may not be).
+bool resizes(at::TensorList outs, at::TensorList made, Arguments arguments) {
   for (size_t i = 0; i < outs.size(); ++i) {
-    if (outs[i].numel() > 0 && outs[i].sizes() != made[i].sizes()) {
+    if (outs[i].sizes() != made[i].sizes() &&
+        (outs[i].numel() > 0 || is_operand(outs[i], arguments))) {
       return true;
     }
   }
@@ -455,7 +462,7 @@ void QueuedOperator::call(torch::jit::Stack* stack) const {
   }
   if (made && !out_arguments_.empty() &&
       (!same_dtypes(outs, *made) || // some kernels cast, some refuse
-       resizes(outs, *made))) {
+       resizes(outs, *made, arguments))) {
     made = decline();
   }
   if (made && C10_UNLIKELY(planted(Plant::kForesight))) {

@@ -20,11 +20,12 @@ def figures(script, path, stride):
     return json.loads(path.read_text())
 
 
-@pytest.mark.parametrize("stride", [STRIDE, pytest.param(1, marks=pytest.mark.full)])
-def test_most_samples_run_without_a_wait(script, tmp_path, stride):
+# All of op_db waits in fewer than 4 of 100 samples; a part of it may be unlucky.
+@pytest.mark.parametrize("stride, least", [(STRIDE, 0.94), pytest.param(1, 0.96, marks=pytest.mark.full)])
+def test_most_samples_run_without_a_wait(script, tmp_path, stride, least):
     result = figures(script, tmp_path / "waits.json", stride)
     assert result["watched"] > 1500 / stride
-    assert result["without_wait"] / result["watched"] >= 0.96, result["waiting"]
+    assert result["without_wait"] / result["watched"] >= least, result["waiting"]
 
 
 def test_a_wait_is_seen(script, tmp_path):

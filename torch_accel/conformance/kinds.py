@@ -17,6 +17,7 @@ from .torch_internals import OpDTypes, TestCase, ops
 
 
 def _every(op: Any) -> bool:
+    """Applies to all operators."""
     return True
 
 

@@ -12,6 +12,8 @@ WAITING: dict[str, str] = {
     "allclose": _VALUE,
     "_linalg_check_errors": "raises if a factorisation failed, which only its values tell",
     "bincount": _SIZE,
+    "index": "the number of true elements of a mask decides the size",
+    "hardtanh": "integers whose bounds need a check fall back",
     "histc": "without a range it takes one from the data, and falls back",
     "nonzero": _SIZE,
     "masked_select": _SIZE,

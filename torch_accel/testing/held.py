@@ -28,11 +28,13 @@ def copied(value: Any, device: str) -> Any:
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
+    """The bytes of a tensor's elements, in row-major order."""
     dense = tensor.detach().resolve_conj().clone(memory_format=torch.contiguous_format)
     return dense.reshape(-1).view(torch.uint8)
 
 
 def same(actual: Any, expected: Any) -> None:
+    """Asserts equal bits, dtypes, shapes and strides of two structures of tensors."""
     mine, theirs = tree_flatten(actual)[0], tree_flatten(expected)[0]
     assert len(mine) == len(theirs)
     for i, (a, e) in enumerate(zip(mine, theirs)):
