@@ -15,10 +15,9 @@
 #include <torch/library.h>
 
 #include <bit>
-#include <mutex>
 
 #include "../runtime/stream.h"
-#include "launch.h"
+#include "structured.h"
 
 namespace accel {
 
@@ -78,11 +77,6 @@ options_of(const Tensor& query, std::optional<double> scale, double dropout, boo
       scale.value_or(1.0 / std::sqrt(static_cast<double>(query.size(-1)))), dropout, causal, key};
 }
 
-const Tensor& or_undefined(const OptionalTensor& tensor) {
-  static const Tensor undefined;
-  return tensor ? *tensor : undefined;
-}
-
 std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor>
 attention_forward(
     const Tensor& query,
@@ -108,11 +102,7 @@ attention_forward(
         dropout > 0.0 && dropout < 1.0,
         "accel: dropout probability has to be in [0, 1), but got ",
         dropout);
-    auto* const generator = generator_or_default(std::nullopt, query.device());
-    {
-      std::lock_guard<std::mutex> lock(generator->mutex_);
-      seed = generator->reserve_key();
-    }
+    seed = reserve_key(generator_or_default(std::nullopt, query.device()));
     out = at::empty_like(query);
     logsumexp = at::empty(
         query.sizes().slice(0, 3),

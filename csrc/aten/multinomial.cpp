@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <mutex>
 #include <numeric>
 #include <vector>
 
@@ -122,11 +121,7 @@ Tensor draw_from_cpu(
 }
 
 void draw(const Tensor& out, const Tensor& weights, bool replacement, GeneratorImpl* generator) {
-  Key key{};
-  {
-    std::lock_guard<std::mutex> lock(generator->mutex_);
-    key = generator->reserve_key();
-  }
+  const Key key = reserve_key(generator);
   launch(
       "multinomial",
       current_stream(weights.device().index()),

@@ -33,11 +33,6 @@ namespace {
 using OptionalGenerator = std::optional<at::Generator>;
 namespace templates = at::native::templates;
 
-Key reserve_key(GeneratorImpl* generator) {
-  std::lock_guard<std::mutex> lock(generator->mutex_);
-  return generator->reserve_key();
-}
-
 // Fills `self` with philox(alias, key) on the worker.
 template <class Philox>
 void fill_philox(

@@ -8,7 +8,6 @@
 #include <ATen/ops/leaky_relu.h>
 #include <torch/library.h>
 
-#include <mutex>
 #include <vector>
 
 #include "../runtime/generator.h"
@@ -83,11 +82,7 @@ Tensor& rrelu_out(
     return out;
   }
   out.resize_(self.sizes());
-  Key key{};
-  {
-    std::lock_guard<std::mutex> lock(impl->mutex_);
-    key = impl->reserve_key();
-  }
+  const Key key = reserve_key(impl);
   launch(
       "rrelu_with_noise",
       current_stream(self.device().index()),

@@ -66,4 +66,10 @@ GeneratorImpl* generator_or_default(
 // the next key, or with ACCEL_RNG=cpu the wrapped one. Takes mutex_ itself.
 at::Generator cpu_generator_for_call(GeneratorImpl* generator);
 
+// One key for one call, reserved under the generator's lock.
+inline Key reserve_key(GeneratorImpl* generator) {
+  std::lock_guard<std::mutex> lock(generator->mutex_);
+  return generator->reserve_key();
+}
+
 } // namespace accel
