@@ -3,6 +3,7 @@
 import os
 import platform
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -37,8 +38,12 @@ CPU_CAPABILITY = {
 }[platform.machine()]
 
 
+# What a user's own operators in C++ may include, as <torch_accel/aten/launch.h>; with all that these include.
+PUBLIC_HEADERS = ["driver/accel.h", "runtime/device.h", "runtime/error.h", "runtime/stream.h", "aten/launch.h"]
+
+
 class BuildExt(BuildExtension):
-    """Writes the generated operators first, and keeps object files where the next build finds them."""
+    """Writes the generated operators first, keeps object files where the next build finds them, and ships the headers."""
 
     def finalize_options(self):
         super().finalize_options()
@@ -52,6 +57,11 @@ class BuildExt(BuildExtension):
         for path in generate(Path("build/generated"), ROOT / "csrc/aten"):
             self.extensions[0].sources.append(str(path))
         super().run()
+        package = ROOT / "torch_accel" if self.inplace else Path(self.build_lib, "torch_accel")
+        for header in PUBLIC_HEADERS:
+            shipped = package / "include/torch_accel" / header
+            shipped.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / "csrc" / header, shipped)
 
 
 setup(
@@ -73,7 +83,8 @@ setup(
                 "-DAT_PER_OPERATOR_HEADERS",
                 *CPU_CAPABILITY,
             ],
-            extra_link_args=["-Wl,-s"],
+            # Python's name for the library is torch's too: users' libraries ask for it by a name of its own.
+            extra_link_args=["-Wl,-s", "-Wl,-soname,libtorch_accel.so"],
         )
     ],
     cmdclass={"build_ext": BuildExt},

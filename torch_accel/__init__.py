@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils.backend_registration import generate_methods_for_privateuse1_backend, rename_privateuse1_backend
 
-from . import _alias, _compat, _fault, amp, memory, random, streams, testing
+from . import _alias, _compat, _fault, amp, memory, random, streams, testing, utils
 from ._lazy import lazy_init
 from ._native import _C
 from ._numpy_kernel import numpy_kernel
@@ -99,6 +99,7 @@ __all__ = [
     "streams",
     "synchronize",
     "testing",
+    "utils",
 ]
 
 default_generators: tuple[torch.Generator, ...]

@@ -35,6 +35,10 @@ inline Operand reads(const at::Tensor& t) {
 inline Operand writes(const at::Tensor& t) {
   return {t, accelAccessWrite};
 }
+// In place: read and written.
+inline Operand updates(const at::Tensor& t) {
+  return {t, accelAccessRead | accelAccessWrite};
+}
 
 // What a launch computes, for tracing and performance models. Unknown is -1, never 0.
 struct Cost {
@@ -50,7 +54,7 @@ struct Enqueued {
 };
 // Copies the kernel into a record. Throws only if nothing was enqueued; afterwards `destroy`, if
 // any, is called once. A kernel that is not repeatable has state outside its record.
-Enqueued enqueue(
+ACCEL_API Enqueued enqueue(
     const char* name,
     c10::Stream stream,
     c10::ArrayRef<Operand> operands,
@@ -62,9 +66,9 @@ Enqueued enqueue(
     accelEngine engine,
     bool repeatable = true);
 // The kernel within a record's payload.
-void* kernel_of(void* payload);
+ACCEL_API void* kernel_of(void* payload);
 // As enqueue, for kernels without a destructor; throws the code of a blocking launch.
-uint64_t launch(
+ACCEL_API uint64_t launch(
     const char* name,
     c10::Stream stream,
     c10::ArrayRef<Operand> operands,
@@ -132,7 +136,7 @@ uint64_t launch(
 // type. The kernel may refer to the caller's variables. Used by everything that must answer to the
 // host (copies to pageable memory, item(), fallbacks). `caller` names the public function in the
 // counters of waits.
-void launch_and_wait(
+ACCEL_API void launch_and_wait(
     const char* name,
     c10::Stream stream,
     c10::ArrayRef<Operand> operands,

@@ -146,14 +146,13 @@ std::tuple<Tensor, Tensor> gather(
       invstd.sizes());
   auto all_mean = make({input.size(1)}, accumulated(input));
   auto all_invstd = make({input.size(1)}, accumulated(input));
-  constexpr uint32_t kUpdate = accelAccessRead | accelAccessWrite;
   launch(
       name,
       current_stream(input.device().index()),
       {writes(all_mean),
        writes(all_invstd),
-       {rm, kUpdate},
-       {rv, kUpdate},
+       updates(rm),
+       updates(rv),
        reads(mean),
        reads(invstd),
        reads(counts)},

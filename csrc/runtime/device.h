@@ -12,7 +12,7 @@ constexpr c10::DeviceType kDeviceType = c10::DeviceType::PrivateUse1;
 
 // Initialises the chip once (accelInit, fault handler, wait hooks). Throws in a forked child, in
 // torch.cuda's words.
-void lazy_init();
+ACCEL_API void lazy_init();
 bool is_initialized();
 // True in a forked child of an initialised process: nothing may touch the chip, deleters do
 // nothing.
@@ -21,8 +21,8 @@ inline bool in_bad_fork() {
 }
 
 // Never throw; 0 where ACCEL_DEVICES=0 or has an unusable value (lazy_init then says which).
-c10::DeviceIndex device_count() noexcept;
-c10::DeviceIndex current_device() noexcept;
+ACCEL_API c10::DeviceIndex device_count() noexcept;
+ACCEL_API c10::DeviceIndex current_device() noexcept;
 
 // Sets the current device of this thread; throws for an index out of range, naming the devices
 // there are.
@@ -35,7 +35,7 @@ c10::DeviceIndex unchecked_exchange_device(c10::DeviceIndex index) noexcept;
 c10::DeviceIndex checked_index(c10::DeviceIndex index);
 
 // D: host address = device address + D. Set by lazy_init, constant afterwards.
-extern intptr_t g_address_offset;
+ACCEL_API extern intptr_t g_address_offset;
 
 inline void* host_address(const void* device_address) {
   return device_address == nullptr

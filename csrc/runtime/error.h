@@ -9,6 +9,6 @@ namespace accel {
 // for accelErrorOutOfMemory, c10::AcceleratorError for accelErrorLaunchFailure and
 // accelErrorAborted, c10::Error (RuntimeError in Python) for the rest. `accelErrorNotReady` must be
 // handled by the caller.
-void check(accelError_t code);
+ACCEL_API void check(accelError_t code);
 
 } // namespace accel

@@ -13,17 +13,17 @@ namespace accel {
 constexpr int kLowestPriority = 0;
 constexpr int kHighestPriority = -1;
 
-c10::Stream default_stream(c10::DeviceIndex index = -1);
-c10::Stream current_stream(c10::DeviceIndex index = -1);
-c10::Stream stream_from_pool(c10::DeviceIndex index = -1, int priority = kLowestPriority);
+ACCEL_API c10::Stream default_stream(c10::DeviceIndex index = -1);
+ACCEL_API c10::Stream current_stream(c10::DeviceIndex index = -1);
+ACCEL_API c10::Stream stream_from_pool(c10::DeviceIndex index = -1, int priority = kLowestPriority);
 // Makes `stream` the current stream of its device for this thread; returns the previous one. Does
 // not change the current device.
 c10::Stream exchange_stream(c10::Stream stream);
 
 // The driver's handle. Throws for a stream of another device type or an unknown id.
-accelStream_t native(c10::Stream stream);
+ACCEL_API accelStream_t native(c10::Stream stream);
 // The torch stream of a driver handle made by this file.
-c10::Stream from_native(accelStream_t stream);
+ACCEL_API c10::Stream from_native(accelStream_t stream);
 
 bool query_stream(c10::Stream stream);
 // Waits (GIL released) and raises a kernel's failure. `caller` names the public function for

@@ -1,5 +1,6 @@
 """The wheel: what is in it, what it promises, and that it runs where nothing can be compiled."""
 
+import ast
 import os
 import re
 import shutil
@@ -32,6 +33,16 @@ def tracked(pattern: str) -> set[str]:
     return {name for name in listed if (ROOT / name).exists()}
 
 
+def public_headers() -> list[str]:
+    """PUBLIC_HEADERS of setup.py, which is a script: read, not imported."""
+    (value,) = (
+        node.value
+        for node in ast.parse((ROOT / "setup.py").read_text()).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "PUBLIC_HEADERS"
+    )
+    return ast.literal_eval(value)
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Path:
     for stale in ROOT.glob("build/lib.*"):  # modules removed since the last build would be packed again
@@ -51,7 +62,8 @@ def test_contents(wheel):
     assert len(native) == 1 and min(native).startswith("torch_accel/_C.")
     ours = {name for name in names - native if not name.startswith(info)}
     patterns = ("torch_accel/*.py", "torch_accel/*.pyi", "torch_accel/py.typed")
-    assert ours == set().union(*map(tracked, patterns)) | {"_torch_accel_autoload.py"}
+    headers = {f"torch_accel/include/torch_accel/{header}" for header in public_headers()}
+    assert ours == set().union(*map(tracked, patterns)) | {"_torch_accel_autoload.py"} | headers
 
 
 def test_metadata(wheel):
