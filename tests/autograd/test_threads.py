@@ -1,0 +1,88 @@
+"""Backwards of several Python threads at once, and the thread count of the engine's thread."""
+
+import os
+import threading
+
+import pytest
+import torch
+
+
+def test_several_threads_each_with_its_own_graph():
+    results = [None] * 4
+
+    def work(i):
+        x = torch.full((100,), float(i), device="accel", requires_grad=True)
+        (x**2).sum().backward()
+        results[i] = x.grad.cpu()
+
+    run(work)
+    for i, grad in enumerate(results):
+        assert torch.equal(grad, torch.full((100,), 2.0 * i))
+
+
+def run(work):
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def test_several_threads_accumulate_into_one_leaf():
+    x = torch.ones(100, device="accel", requires_grad=True)
+    start = threading.Barrier(4)
+
+    def work(i):
+        y = x * (i + 1)
+        start.wait()
+        y.sum().backward()
+
+    for count in range(1, 6):
+        run(work)
+        assert torch.equal(x.grad.cpu(), torch.full((100,), 10.0 * count))
+
+
+def test_modes_of_the_caller_reach_the_engines_thread():
+    seen = []
+
+    class Note(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            seen.append(
+                (
+                    threading.current_thread() is threading.main_thread(),
+                    torch.is_autocast_enabled("accel"),
+                    torch.is_grad_enabled(),
+                )
+            )
+            return grad
+
+    x = torch.ones(3, device="accel", requires_grad=True)
+    Note.apply(x).sum().backward()
+    with torch.autocast("accel"):
+        torch.autograd.grad(Note.apply(x).sum(), x, create_graph=True)
+    assert seen == [(False, False, False), (False, True, True)]
+
+
+@pytest.mark.skipif("ACCEL_THREADS" in os.environ, reason="ACCEL_THREADS overrides torch.set_num_threads")
+@pytest.mark.parametrize("threads", [1, 2])
+def test_thread_count_reaches_a_backward(threads):
+    # The engine's thread has a count of its own, which torch.set_num_threads does not change.
+    (torch.ones(3, device="accel", requires_grad=True) * 2).sum().backward()  # the thread exists
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads)
+        torch.manual_seed(0)
+        x, grad = torch.randn(300_001), torch.randn(300_001)
+        grads = []
+        for device in ("cpu", "accel"):
+            scale = torch.ones(1, device=device, requires_grad=True)
+            (x.to(device) * scale).backward(grad.to(device))  # sums 300001 products
+            grads.append(scale.grad.cpu())
+        assert torch.equal(*grads)
+    finally:
+        torch.set_num_threads(before)
