@@ -196,6 +196,38 @@ def test_a_gradient_lives_until_another_stream_has_used_it(rule):
     assert torch.equal(x.grad.cpu(), torch.full((N,), 2.0 * value)) == rule
 
 
+def test_batched_gradients_cross_streams():
+    sides = [torch.accel.Stream() for _ in range(2)]
+    value = next(FRESH)
+    x = torch.full((3,), 2.0, device="accel", requires_grad=True)
+    with forked(sides[0]):
+        y = x * x
+    with forked(sides[1]):
+        z = y * value
+    basis = torch.eye(3, device="accel")
+    torch.accel.synchronize()
+    with hold_stream(sides[1]):
+        (rows,) = torch.autograd.grad(z, x, basis, is_grads_batched=True)
+        assert not torch.accel.current_stream().query()
+    assert torch.equal(rows.cpu(), torch.eye(3) * 4 * value)
+
+
+@pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream does not match")
+def test_sparse_gradients_cross_streams():
+    def gradient(device):
+        torch.manual_seed(0)
+        table, rows = torch.nn.Embedding(10, 4, sparse=True).to(device), torch.tensor([1, 2, 2, 7]).to(device)
+        parts = []
+        for factor in (2, 3, 5):
+            with forked(torch.accel.Stream()) if device == "accel" else contextlib.nullcontext():
+                parts.append((table(rows) * factor).sum(1))
+        torch.stack(parts).sum().backward()
+        assert table.weight.grad.is_sparse
+        return table.weight.grad.to_dense().cpu()
+
+    assert torch.equal(gradient("accel"), gradient("cpu"))
+
+
 @pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream does not match")
 def test_accumulation_from_several_streams():
     streams = [torch.accel.Stream() for _ in range(3)]

@@ -6,6 +6,9 @@ import threading
 import pytest
 import torch
 
+from tests.autograd.forked import forked
+from torch_accel.testing import hold_stream
+
 
 def test_several_threads_each_with_its_own_graph():
     results = [None] * 4
@@ -66,6 +69,37 @@ def test_modes_of_the_caller_reach_the_engines_thread():
     with torch.autocast("accel"):
         torch.autograd.grad(Note.apply(x).sum(), x, create_graph=True)
     assert seen == [(False, False, False), (False, True, True)]
+
+
+def test_without_the_engines_thread():
+    threads = []
+    x = torch.ones(3, device="accel", requires_grad=True)
+    x.register_hook(lambda grad: threads.append(threading.current_thread() is threading.main_thread()))
+    with torch.autograd.set_multithreading_enabled(False):
+        (x * 2).sum().backward()
+    (x * 3).sum().backward()
+    assert threads == [True, False] and x.grad.tolist() == [5, 5, 5]
+
+
+def test_a_callback_at_the_end_runs_where_backward_was_called():
+    # What DDP and FSDP finish a backward with: on the caller's streams, which have waited for the leaves'.
+    side, main = torch.accel.Stream(), torch.accel.current_stream()
+    x = torch.ones(1000, device="accel", requires_grad=True)
+    seen = []
+
+    def finish():
+        seen.append(torch.accel.current_stream())
+        seen.append(x.grad * 2)
+
+    x.register_hook(lambda grad: torch.autograd.Variable._execution_engine.queue_callback(finish))
+    with forked(side):
+        y = x * 3
+    grad = torch.ones_like(y)
+    torch.accel.synchronize()
+    with hold_stream(side):
+        y.backward(grad)
+    stream, doubled = seen
+    assert stream == main and torch.equal(doubled.cpu(), torch.full((1000,), 6.0))
 
 
 @pytest.mark.skipif("ACCEL_THREADS" in os.environ, reason="ACCEL_THREADS overrides torch.set_num_threads")
