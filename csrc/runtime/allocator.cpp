@@ -11,6 +11,7 @@
 
 #include "allocator_heap.h"
 #include "error.h"
+#include "plant.h"
 
 namespace accel {
 
@@ -304,7 +305,8 @@ bool reclaim(c10::DeviceIndex index, const char* caller) {
 
 void record_stream(const c10::DataPtr& data, c10::Stream stream) {
   auto* const ptr = data.get_context();
-  if (ptr == nullptr || data.get_deleter() != &free_block || in_bad_fork()) {
+  if (ptr == nullptr || data.get_deleter() != &free_block || in_bad_fork() ||
+      C10_UNLIKELY(planted(Plant::kRecordStream))) {
     return;
   }
   auto* const user = native(stream);

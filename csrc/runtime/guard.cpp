@@ -6,6 +6,7 @@
 #include "allocator.h"
 #include "device.h"
 #include "error.h"
+#include "plant.h"
 #include "stream.h"
 #include "warning.h"
 
@@ -98,7 +99,7 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
     check(accelEventRecord(as_event(*event), target));
   }
   void block(void* event, const c10::Stream& stream) const override {
-    if (event != nullptr) {
+    if (event != nullptr && C10_LIKELY(!planted(Plant::kStreamWait))) {
       check(accelStreamWaitEvent(native(stream), as_event(event)));
     }
   }

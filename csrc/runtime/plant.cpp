@@ -8,7 +8,7 @@
 namespace accel {
 
 void plant(const std::string& name, bool on) {
-  constexpr std::array<std::pair<const char*, Plant>, 9> kNames{{
+  constexpr std::array<std::pair<const char*, Plant>, 11> kNames{{
       {"ticket_rule", Plant::kTicketRule},
       {"capture", Plant::kCapture},
       {"reclaim", Plant::kReclaim},
@@ -18,6 +18,8 @@ void plant(const std::string& name, bool on) {
       {"foresight", Plant::kForesight},
       {"spend", Plant::kSpend},
       {"undeclared_read", Plant::kUndeclaredRead},
+      {"stream_wait", Plant::kStreamWait},
+      {"record_stream", Plant::kRecordStream},
   }};
   for (const auto& [known, value] : kNames) {
     if (name == known) {

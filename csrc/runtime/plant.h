@@ -19,6 +19,8 @@ enum class Plant : uint32_t {
   kForesight = 1 << 6, // shape functions foresee a leading dimension that there is not
   kSpend = 1 << 7, // the first of two runs of a record uses its captured operands up
   kUndeclaredRead = 1 << 8, // an operand that is written and read is declared as written only
+  kStreamWait = 1 << 9, // a stream that is told to wait for an event does not
+  kRecordStream = 1 << 10, // record_stream notes nothing
 };
 
 inline std::atomic<uint32_t> g_plants{0};
@@ -28,7 +30,7 @@ inline bool planted(Plant plant) noexcept {
 }
 
 // `name` is one of ticket_rule, capture, reclaim, release_gil, restride, placement, foresight,
-// spend, undeclared_read. Throws for another.
+// spend, undeclared_read, stream_wait, record_stream. Throws for another.
 void plant(const std::string& name, bool on);
 
 } // namespace accel

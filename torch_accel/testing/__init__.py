@@ -68,6 +68,8 @@ def plant(fault: str) -> Iterator[None]:
     dimension too many.
     ``spend``: the first of two runs of a record (ACCEL_REPLAY_TWICE) uses its captured operands up.
     ``undeclared_read``: an operand that is written and read is declared as written only.
+    ``stream_wait``: a stream that is told to wait for an event does not. ``record_stream``: it notes nothing, for
+    autograd neither.
 
     Raises:
         RuntimeError: another name.

@@ -1,0 +1,21 @@
+"""Work on a side stream, between what the caller's stream has and what it gets next."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator
+
+import torch
+
+#: Numbers that no test used before: memory of an earlier test cannot hold the right result by chance.
+FRESH = itertools.count(3)
+
+
+@contextlib.contextmanager
+def forked(stream: torch.Stream) -> Iterator[None]:
+    caller = torch.accel.current_stream()
+    stream.wait_stream(caller)
+    with torch.accel.stream(stream):
+        yield
+    caller.wait_stream(stream)
