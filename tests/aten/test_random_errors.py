@@ -110,7 +110,7 @@ def test_generator_errors() -> None:
         "\n".join(texts),
         """\
 RuntimeError: Expected a 'accel' device type for generator but found 'cpu'
-RuntimeError: Expected a generator of device cpu but found one of accel:0. Make it with torch.Generator('cpu').
+RuntimeError: Expected a 'cpu' device type for generator but found 'accel'
 RuntimeError: accel: offset must be a multiple of 4, but got 3
 RuntimeError: RNG state is wrong size: an accel generator takes 16 bytes (seed, offset) or 8 (seed), but got 5056, the size of a CPU generator's state
 RuntimeError: RNG state is wrong size: an accel generator takes 16 bytes (seed, offset) or 8 (seed), but got 12
@@ -118,3 +118,32 @@ TypeError: RNG state must be a torch.ByteTensor
 RuntimeError: RNG state must be contiguous""",
     )
     assert (g.initial_seed(), g.get_offset()) == (SEED, 0)
+
+
+CALLS = {
+    "rand": lambda d, g: torch.rand(5, device=d, generator=g),
+    "randint": lambda d, g: torch.randint(9, (5,), device=d, generator=g),
+    "randperm": lambda d, g: torch.randperm(5, device=d, generator=g),
+    "randperm, out": lambda d, g: torch.randperm(5, generator=g, out=torch.empty(5, dtype=torch.int64, device=d)),
+    "normal_": lambda d, g: torch.ones(5, device=d).normal_(generator=g),
+    "normal": lambda d, g: torch.normal(torch.ones(5, device=d), 1.0, generator=g),
+    "bernoulli": lambda d, g: torch.bernoulli(torch.ones(5, device=d), generator=g),
+    "bernoulli_ by a tensor": lambda d, g: torch.ones(5, device=d).bernoulli_(torch.ones(5, device=d), generator=g),
+    "multinomial": lambda d, g: torch.multinomial(torch.ones(5, device=d), 2, generator=g),
+    "poisson": lambda d, g: torch.poisson(torch.ones(5, device=d), generator=g),
+    "poisson of a scalar": lambda d, g: torch.poisson(torch.tensor(5.0, device=d), generator=g),
+    "binomial": lambda d, g: torch.binomial(*[torch.ones(5, device=d)] * 2, generator=g),
+    "_standard_gamma": lambda d, g: torch._standard_gamma(torch.ones(5, device=d), generator=g),
+    "_sample_dirichlet": lambda d, g: torch._sample_dirichlet(torch.ones(5, device=d), generator=g),
+    "rrelu": lambda d, g: torch.ops.aten.rrelu_with_noise(*[torch.ones(5, device=d)] * 2, 0.1, 0.2, True, g),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
+@pytest.mark.parametrize("tensors, generators", [("cpu", "accel"), ("accel", "cpu")])
+def test_a_generator_of_another_type_is_refused_in_torchs_words(tensors, generators, call) -> None:
+    g = torch.Generator(generators)
+    state = g.get_state()
+    text = f"RuntimeError: Expected a '{tensors}' device type for generator but found '{generators}'"
+    assert error(lambda: call(tensors, g)) == text
+    assert torch.equal(g.get_state(), state)
