@@ -1,4 +1,4 @@
-"""Embedding and EmbeddingBag: modes, offsets, weights, padding, norms, sparse gradients; against the CPU and by hand."""
+"""Embedding and EmbeddingBag: modes, offsets, weights, padding, norms, sparse gradients; as on the CPU and by hand."""
 
 import itertools
 
@@ -153,7 +153,9 @@ def test_sparse_gradients_accumulate_and_update(layout):
 
 
 ERRORS = {
-    "index too large": lambda d: F.embedding_bag(torch.tensor([9], device=d), torch.ones(7, 2, device=d), torch.tensor([0], device=d)),
+    "index too large": lambda d: F.embedding_bag(
+        torch.tensor([9], device=d), torch.ones(7, 2, device=d), torch.tensor([0], device=d)
+    ),
     "offsets of rows": lambda d: F.embedding_bag(TOKENS.to(d), torch.ones(7, 2, device=d), torch.tensor([0], device=d)),
     "no offsets": lambda d: F.embedding_bag(FLAT.to(d), torch.ones(7, 2, device=d)),
     "weights of another shape": lambda d: F.embedding_bag(
@@ -167,7 +169,7 @@ ERRORS = {
     ),
     "floating indices": lambda d: F.embedding(torch.ones(2, device=d), torch.ones(7, 2, device=d)),
     "padding_idx outside": lambda d: F.embedding(TOKENS.to(d), torch.ones(7, 2, device=d), padding_idx=9),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("call", ERRORS.values(), ids=ERRORS.keys())

@@ -30,7 +30,9 @@ LAYERS = {
     "UpsamplingBilinear2d": (nn.UpsamplingBilinear2d(scale_factor=2), x(2, 3, 4, 5)),
     "UpsamplingNearest2d": (nn.UpsamplingNearest2d((5, 7)), x(2, 3, 4, 5)),
     "RReLU, evaluated": (nn.RReLU().eval(), x(9)),
-    "MultiheadAttention, separate": (nn.MultiheadAttention(8, 2, kdim=4, vdim=6, bias=False), x(3, 2, 8), x(5, 2, 4), x(5, 2, 6)),
+    "MultiheadAttention, separate": (
+        nn.MultiheadAttention(8, 2, kdim=4, vdim=6, bias=False), x(3, 2, 8), x(5, 2, 4), x(5, 2, 6),
+    ),
     "MultiheadAttention, zeros": (nn.MultiheadAttention(8, 2, add_zero_attn=True, add_bias_kv=True), *[x(3, 2, 8)] * 3),
     "TransformerDecoder": (nn.TransformerDecoder(nn.TransformerDecoderLayer(8, 2, 16, 0.0), 2), x(3, 2, 8), x(4, 2, 8)),
     "ModuleDict": (nn.ModuleDict({"a": nn.Linear(4, 3)})["a"], x(2, 4)),
@@ -62,23 +64,59 @@ def test_unpooling(n):
     check_step(PoolAndBack(), x(2, 3, *[5] * n))
 
 
+def cosine(a, b):
+    return 1 - torch.cosine_similarity(a, b)
+
+
+PIXELS = torch.arange(18).view(2, 3, 3) % 5
 CLASSES, MANY = torch.tensor([2, 0, -100, 3]), torch.tensor([0, 7, 3, 9, 5, 1])
 POSITIVE = x(4, 5).detach().abs() + 0.1
 LOSSES = {
-    "NLLLoss, pixels": (lambda r: nn.NLLLoss(torch.linspace(0.5, 2, 5), reduction=r), x(2, 5, 3, 3), torch.arange(18).view(2, 3, 3) % 5),
-    "CrossEntropy, classes": (lambda r: nn.CrossEntropyLoss(torch.linspace(0.5, 2, 5), reduction=r, label_smoothing=0.1), x(4, 5), CLASSES),
+    "NLLLoss, pixels": (lambda r: nn.NLLLoss(torch.linspace(0.5, 2, 5), reduction=r), x(2, 5, 3, 3), PIXELS),
+    "CrossEntropy, classes": (
+        lambda r: nn.CrossEntropyLoss(torch.linspace(0.5, 2, 5), reduction=r, label_smoothing=0.1),
+        x(4, 5),
+        CLASSES,
+    ),
     "CrossEntropy, probabilities": (lambda r: nn.CrossEntropyLoss(reduction=r), x(4, 5), x(4, 5).detach().softmax(1)),
-    "CrossEntropy, pixels": (lambda r: nn.CrossEntropyLoss(reduction=r, ignore_index=2), x(2, 5, 3, 3), torch.arange(18).view(2, 3, 3) % 5),
-    "BCEWithLogits, pos_weight": (lambda r: nn.BCEWithLogitsLoss(pos_weight=torch.linspace(1, 2, 5), reduction=r), x(4, 5), x(4, 5).detach().sigmoid()),
+    "CrossEntropy, pixels": (lambda r: nn.CrossEntropyLoss(reduction=r, ignore_index=2), x(2, 5, 3, 3), PIXELS),
+    "BCEWithLogits, pos_weight": (
+        lambda r: nn.BCEWithLogitsLoss(pos_weight=torch.linspace(1, 2, 5), reduction=r),
+        x(4, 5),
+        x(4, 5).detach().sigmoid(),
+    ),
     "TripletMargin": (lambda r: nn.TripletMarginLoss(swap=True, reduction=r), x(4, 5), x(4, 5).flip(0), x(4, 5) + 0.3),
-    "TripletMargin, cosine": (lambda r: nn.TripletMarginWithDistanceLoss(distance_function=lambda a, b: 1 - torch.cosine_similarity(a, b), reduction=r), x(4, 5), x(4, 5).flip(0), x(4, 5) + 0.3),
-    "KLDiv, log target": (lambda r: nn.KLDivLoss(reduction=r, log_target=True), x(4, 5), x(4, 5).detach().log_softmax(1)),
-    "GaussianNLL, one variance": (lambda r: nn.GaussianNLLLoss(full=True, reduction=r), x(4, 5), x(4, 5).detach(), POSITIVE[:, :1]),
-    "PoissonNLL, full": (lambda r: nn.PoissonNLLLoss(full=True, log_input=False, reduction=r), POSITIVE.clone().requires_grad_(), POSITIVE * 3),
+    "TripletMargin, cosine": (
+        lambda r: nn.TripletMarginWithDistanceLoss(distance_function=cosine, reduction=r),
+        x(4, 5),
+        x(4, 5).flip(0),
+        x(4, 5) + 0.3,
+    ),
+    "KLDiv, log target": (
+        lambda r: nn.KLDivLoss(reduction=r, log_target=True),
+        x(4, 5),
+        x(4, 5).detach().log_softmax(1),
+    ),
+    "GaussianNLL, one variance": (
+        lambda r: nn.GaussianNLLLoss(full=True, reduction=r),
+        x(4, 5),
+        x(4, 5).detach(),
+        POSITIVE[:, :1],
+    ),
+    "PoissonNLL, full": (
+        lambda r: nn.PoissonNLLLoss(full=True, log_input=False, reduction=r),
+        POSITIVE.clone().requires_grad_(),
+        POSITIVE * 3,
+    ),
     "MultiLabelMargin": (lambda r: nn.MultiLabelMarginLoss(reduction=r), x(4, 5), torch.tensor([[1, 0, -1, 2, 2]] * 4)),
-    "CosineEmbedding": (lambda r: nn.CosineEmbeddingLoss(0.2, reduction=r), x(4, 5), x(4, 5).flip(0), torch.tensor([1, -1, 1, -1])),
+    "CosineEmbedding": (
+        lambda r: nn.CosineEmbeddingLoss(0.2, reduction=r),
+        x(4, 5),
+        x(4, 5).flip(0),
+        torch.tensor([1, -1, 1, -1]),
+    ),
     "SmoothL1, beta": (lambda r: nn.SmoothL1Loss(beta=0.3, reduction=r), x(4, 5), x(4, 5).detach().flip(0)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])

@@ -141,7 +141,10 @@ def test_a_move_from_pinned_memory_is_queued(queued):
     with hold_stream():  # a copy that waits would wait for ever
         model.to("accel", non_blocking=True)
         assert not torch.accel.current_stream().query()
+        # the model has let go of its pinned blocks, which the copies have yet to read
+        others = [torch.full_like(t, 9, device="cpu").pin_memory() for t in tensors(model).values()]
     check_equal(tensors(model), tensors(net()))
+    assert all(bool((t == t.new_tensor(9)).all()) for t in others)
 
 
 def test_a_move_frees_what_it_leaves():

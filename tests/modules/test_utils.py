@@ -1,4 +1,4 @@
-"""torch.nn.utils: norms clipped, parameters as a vector, calls with other parameters, pruning, fusion; against the CPU."""
+"""torch.nn.utils: norms clipped, parameters as a vector, calls with other parameters, pruning, fusion, averages."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""A decoder, a ResNet-18, two LSTM taggers and a recommender: trained on accel as on the CPU, without a wait but item()."""
+"""A decoder, a ResNet-18, two LSTM taggers, a recommender: trained on accel as on the CPU, with no wait but item()."""
 
 import pytest
 
@@ -20,7 +20,7 @@ CASES = [pytest.param(name, marks=[] if name == "plain" else pytest.mark.full) f
 
 @pytest.mark.parametrize("condition", CASES)
 def test_losses_are_the_cpus(script, condition):
-    # Drawing the CPU's numbers, for dropout. Bit for bit, but for torch's LSTM: its steps are other operators on the CPU.
+    # Drawing the CPU's numbers, for dropout. Bit for bit, but for torch's LSTM: on the CPU it is of other operators.
     script(
         """
         import torch
