@@ -239,6 +239,7 @@ def _register() -> None:
     generate_methods_for_privateuse1_backend(
         for_tensor=True, for_module=True, for_packed_sequence=True, for_storage=True
     )
+    _compat.allow_on_uninitialized("accel", "is_accel")
     _compat.register_device_module(sys.modules[__name__])
     _alias.install()
     _fault.wrap_faulthandler()

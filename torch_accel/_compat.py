@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch._library.custom_ops import CustomOpDef
+from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 
 from ._version import __version__
 
@@ -17,6 +18,7 @@ __all__ = [
     "TORCH_MINOR",
     "CustomOpDef",
     "accelerator_device_stats",
+    "allow_on_uninitialized",
     "backend_name",
     "check_torch_version",
     "computed_kernel",
@@ -46,6 +48,12 @@ def backend_name() -> str:
 def register_device_module(module: ModuleType) -> None:
     """Makes ``module`` torch.accel."""
     torch._register_device_module("accel", module)
+
+
+def allow_on_uninitialized(method: str, attribute: str) -> None:
+    """Lets parameters and buffers of lazy modules have a method and an attribute of Tensor, as torch lets ``cuda``."""
+    allowed = (getattr(torch.Tensor, method), getattr(torch.Tensor, attribute).fget)
+    UninitializedTensorMixin._allowed_methods.extend(allowed)
 
 
 def accelerator_device_stats(index: int) -> dict[str, Any]:

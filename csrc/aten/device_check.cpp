@@ -1,13 +1,16 @@
 #include "device_check.h"
 
+#include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/op_registration/adaption.h>
 
+#include <algorithm>
 #include <array>
+#include <optional>
 #include <string_view>
 #include <utility>
 
-#include "../runtime/device.h"
+#include "../runtime/generator.h"
 
 namespace accel {
 
@@ -36,12 +39,37 @@ bool may_be_on_host(const std::string& op, const std::string& argument) {
   return false;
 }
 
+// A generator of the device brings calls here whose tensors are all on the CPU: then it is the one
+// that is in the wrong place.
+void check_generator(c10::ArrayRef<c10::IValue> arguments) {
+  const auto generator = std::find_if(arguments.begin(), arguments.end(), [](const auto& value) {
+    return value.isGenerator() && value.toGenerator().defined();
+  });
+  if (generator == arguments.end()) {
+    return;
+  }
+  const auto type = generator->toGenerator().device().type();
+  std::optional<c10::DeviceType> other;
+  for (const c10::IValue& value : arguments) {
+    if (value.isTensor() && value.toTensor().defined()) {
+      if (value.toTensor().device().type() == type) {
+        return;
+      }
+      other = other.value_or(value.toTensor().device().type());
+    }
+  }
+  if (other.has_value()) {
+    check_generator_type(generator->toGenerator(), *other);
+  }
+}
+
 } // namespace
 
 void check_same_device(
     const c10::FunctionSchema& schema,
     c10::ArrayRef<c10::IValue> arguments,
     c10::Device device) {
+  check_generator(arguments);
   for (size_t i = 0; i < arguments.size(); ++i) {
     const auto& argument = schema.arguments()[i];
     const auto check = [&](const at::Tensor& tensor) {

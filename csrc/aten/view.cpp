@@ -32,7 +32,18 @@ bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& 
       self.unsafeGetTensorImpl()->has_compatible_shallow_copy_type(from.key_set());
 }
 
+// Compressed tensors have no shallow copy that takes their indices and values along (torch 2.13
+// leaves the old ones in place): Module.to makes new parameters then, as it does between other
+// layouts.
+bool no_shallow_copy(const at::Tensor& self, const at::Tensor& from) {
+  return false;
+}
+
 } // namespace
+
+TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
+  m.impl("_has_compatible_shallow_copy_type", TORCH_FN(no_shallow_copy));
+}
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("as_strided", TORCH_FN(at::native::as_strided_tensorimpl));

@@ -175,12 +175,23 @@ at::Generator make_generator(c10::DeviceIndex index) {
   return at::make_generator<GeneratorImpl>(checked_index(index));
 }
 
+void check_generator_type(const at::Generator& generator, c10::DeviceType type) {
+  TORCH_CHECK(
+      generator.device().type() == type,
+      "Expected a '",
+      type,
+      "' device type for generator but found '",
+      generator.device().type(),
+      "'");
+}
+
 GeneratorImpl* generator_or_default(
     const std::optional<at::Generator>& generator,
     c10::Device device) {
   if (!generator.has_value() || !generator->defined()) {
     return default_generator(device.index()).get<GeneratorImpl>();
   }
+  check_generator_type(*generator, device.type());
   auto* impl = at::check_generator<GeneratorImpl>(generator);
   TORCH_CHECK(
       device == impl->device(),

@@ -57,6 +57,8 @@ class GeneratorImpl final : public c10::GeneratorImpl {
 // The device's default generator (index -1: current device).
 const at::Generator& default_generator(c10::DeviceIndex index = -1);
 at::Generator make_generator(c10::DeviceIndex index = -1);
+// Throws, in torch's words, unless the generator is of a device of that type.
+void check_generator_type(const at::Generator& generator, c10::DeviceType type);
 // `generator` if defined (checked to be of this device type and index), else the default one of
 // `device`.
 GeneratorImpl* generator_or_default(

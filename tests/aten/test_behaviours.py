@@ -1,7 +1,8 @@
 """What caught other backends out, by the numbers of the list of behaviours: copies and views, sizes, dtypes, fallback.
 
-Held elsewhere: 1, 2, 5, 14, 15 in test_copy.py; 7, 8, 9, 20, 23 in test_fallback.py; 10, 11, 29 in test_view.py; 12 in
-test_overlap.py; 13 in test_resize.py; 38, 45 in test_errors.py; 42 in ../runtime/test_serialization.py; 65 in test_meta.py.
+Held elsewhere: 1, 2, 5, 14, 15 in test_copy.py; 7, 8, 9, 20, 23 in test_fallback_results.py and test_fallback_out.py; 10,
+11, 29 in test_view.py; 12 in test_overlap.py; 13 in test_resize.py; 38, 45 in test_errors.py; 42 in ../modules; 48 in
+test_random_generators.py and ../training/test_random.py; 65 in test_meta.py.
 """
 
 import uuid

@@ -1,4 +1,4 @@
-"""torch.save and load, pickles, copies, modules on the move."""
+"""torch.save and load, pickles, copies. Modules: tests/modules."""
 
 import copy
 import io
@@ -126,53 +126,6 @@ def test_deepcopy_of_a_storage_keeps_sharing():
     assert a.tolist() == [0, 1, 1, 1] and x.tolist() == [0, 0, 0, 0]
 
 
-class Tied(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embedding = torch.nn.Embedding(5, 3)
-        self.head = torch.nn.Linear(3, 5, bias=False)
-        self.head.weight = self.embedding.weight
-        self.register_buffer("steps", torch.tensor(3))
-
-
-@pytest.mark.parametrize("move", [lambda m: m.to("accel"), lambda m: m.accel()], ids=["to", "accel"])
-def test_module_keeps_identity_and_tying(move):
-    model = Tied()
-    weight, values = model.embedding.weight, model.embedding.weight.detach().clone()
-    model.head(model.embedding(torch.tensor([1]))).sum().backward()
-    assert move(model) is model
-    assert model.embedding.weight is weight and model.head.weight is weight and weight.is_accel
-    assert weight.grad.is_accel and torch.equal(weight.detach().cpu(), values)
-    assert model.steps.is_accel and model.steps.item() == 3
-    model.cpu()
-    assert model.head.weight is weight and weight.device.type == "cpu" and torch.equal(weight.detach(), values)
-
-
-def test_data_in_both_directions():
-    p = torch.nn.Parameter(torch.arange(3.0))
-    p.data = p.data.to("accel")
-    assert p.is_accel and p.tolist() == [0, 1, 2]
-    p.data = p.data.cpu()
-    assert p.device.type == "cpu" and p.tolist() == [0, 1, 2]
-    x = torch.zeros(2, device="accel")
-    x.data = torch.ones(5, device="accel")
-    assert x.tolist() == [1] * 5
-
-
-@pytest.mark.parametrize("attribute", ["overwrite_module_params_on_conversion", "swap_module_params_on_conversion"])
-def test_other_ways_to_convert(attribute):
-    get, set_ = (getattr(torch.__future__, prefix + attribute) for prefix in ("get_", "set_"))
-    before = get()
-    set_(True)
-    try:
-        model = torch.nn.Linear(2, 3)
-        values = model.weight.detach().clone()
-        model.to("accel")
-        assert model.weight.is_accel and torch.equal(model.weight.detach().cpu(), values)
-    finally:
-        set_(before)
-
-
 def test_state_dict_round_trip():
     torch.manual_seed(0)
     model = torch.nn.Sequential(
@@ -204,10 +157,3 @@ def test_state_dict_round_trip():
     assigned = torch.nn.Linear(8, 2, device="meta")
     assigned.load_state_dict({k[2:]: v for k, v in model.state_dict().items() if k.startswith("3.")}, assign=True)
     assert assigned.weight.is_accel and torch.equal(assigned.weight.cpu(), model[3].weight.cpu())
-
-
-def test_module_casts_and_moves_at_once():
-    model = torch.nn.Linear(2, 2).to("accel", torch.bfloat16, non_blocking=True)
-    assert model.weight.is_accel and model.weight.dtype == torch.bfloat16
-    assert torch.nn.Linear(2, 2, device="accel").double().weight.dtype == torch.float64
-    assert next(iter(torch.nn.Linear(2, 2).to_empty(device="accel").parameters())).is_accel

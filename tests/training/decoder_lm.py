@@ -1,4 +1,4 @@
-"""A decoder language model of four layers, and its training: ``losses(device)``.
+"""A decoder language model of four layers, and its training: ``Program()``, ``losses(device)``.
 
 The text is drawn from a Markov chain, so that there is something to learn; the seed makes every run the same.
 """
@@ -60,17 +60,25 @@ def text() -> torch.Tensor:
     return tokens
 
 
+class Program:
+    """AdamW with clipped gradients."""
+
+    def __init__(self, device: str, steps: int = STEPS) -> None:
+        self.model, self.batches = Decoder().to(device), [(batch,) for batch in text().to(device)[:steps]]
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=5e-3)
+
+    def step(self, batch: torch.Tensor) -> torch.Tensor:
+        """The loss before the update."""
+        loss = F.cross_entropy(self.model(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())
+        self.optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        return loss.detach()
+
+
 def losses(device: str) -> torch.Tensor:
     """The losses of all steps, on the CPU."""
     torch.manual_seed(0)
-    model, batches = Decoder().to(device), text().to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
-    result = []
-    for batch in batches:
-        loss = F.cross_entropy(model(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        result.append(loss.detach())
-    return torch.stack(result).cpu()
+    program = Program(device)
+    return torch.stack([program.step(*batch) for batch in program.batches]).cpu()

@@ -1,4 +1,7 @@
 // Embeddings, bags of them, and their gradients.
+#include <ATen/ops/_embedding_bag_backward_native.h>
+#include <torch/library.h>
+
 #include "../shapes.h"
 
 namespace accel {
@@ -100,25 +103,6 @@ Outputs bags_dense_backward(
   return outputs(make({num_weights, grad.size(1)}, grad.scalar_type()));
 }
 
-Outputs bags_backward(
-    const at::Tensor& grad,
-    const at::Tensor& indices,
-    const at::Tensor& offsets,
-    const at::Tensor& offset2bag,
-    const at::Tensor&,
-    const at::Tensor&,
-    int64_t num_weights,
-    bool,
-    int64_t mode,
-    bool sparse) {
-  if (sparse || !is_bag_gradient(grad, indices, offset2bag, mode) || num_weights < 0 ||
-      offsets.dim() != 1 || !is_index(offsets) ||
-      (offset2bag.numel() != indices.numel() && offset2bag.numel() != 0)) {
-    return decline();
-  }
-  return outputs(make({num_weights, grad.size(1)}, grad.scalar_type()));
-}
-
 Outputs bags_scales_backward(
     const at::Tensor& grad,
     const at::Tensor& weight,
@@ -144,7 +128,6 @@ int64_t lookup_flops(Arguments arguments, at::TensorList) {
 
 const ShapeRow kRows[] = {
     {"_embedding_bag", shape<bags<false>>, lookup_flops<1, 0>},
-    {"_embedding_bag_backward", shape<bags_backward>, lookup_flops<1, 0>},
     {"_embedding_bag_dense_backward", shape<bags_dense_backward>, lookup_flops<1, 0>},
     {"_embedding_bag_forward_only", shape<bags<true>>, lookup_flops<1, 0>},
     {"_embedding_bag_per_sample_weights_backward", shape<bags_scales_backward>, lookup_flops<2, 0>},
@@ -156,6 +139,12 @@ const ShapeRow kRows[] = {
 
 c10::ArrayRef<ShapeRow> embedding_rows() {
   return kRows;
+}
+
+// Torch's own, which computes on no element: it finds the bag of each index and calls the dense
+// gradient, a row above, or builds the sparse one of operators.
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_embedding_bag_backward", TORCH_FN(at::native::_embedding_bag_backward_symint));
 }
 
 } // namespace accel
