@@ -140,7 +140,7 @@ class Run:
         return [p.detach() for p in self.parameters], [p.grad for p in self.parameters], self._state()
 
 
-def _options(info: Any, dtype: torch.dtype, implementation: str | None) -> Iterator[tuple[str, dict[str, Any]]]:
+def options_of(info: Any, dtype: torch.dtype, implementation: str | None) -> Iterator[tuple[str, dict[str, Any]]]:
     """Labels and options of the database, with the implementation chosen by name."""
     for entry in optimizer_inputs(info, dtype):
         options = copy.deepcopy(entry.kwargs)
@@ -161,7 +161,7 @@ def _both(tally: Tally, label: str, run: Any) -> None:
 
 def steps(info: Any, implementation: str | None, dtype: torch.dtype, tally: Tally) -> None:
     """Every set of options of the database."""
-    for label, options in _options(info, dtype, implementation):
+    for label, options in options_of(info, dtype, implementation):
         _both(tally, label, partial(_train, info=info, options=options, dtypes=dtype))
 
 
@@ -187,7 +187,7 @@ def _implementations(info: Any) -> list[str | None]:
 def device_options(info: Any, dtype: torch.dtype, tally: Tally) -> None:
     """Options that are tensors, such as the learning rate, live on the device."""
     for implementation in _implementations(info):
-        for label, options in _options(info, dtype, implementation):
+        for label, options in options_of(info, dtype, implementation):
             if tensors(options):
 
                 def run(device: str, options: dict[str, Any] = options) -> Any:
@@ -199,7 +199,7 @@ def device_options(info: Any, dtype: torch.dtype, tally: Tally) -> None:
 def groups(info: Any, dtype: torch.dtype, tally: Tally) -> None:
     """Two groups with options of their own, over parameters of several dtypes."""
     for implementation in _implementations(info):
-        _, options = next(_options(info, dtype, implementation))
+        _, options = next(options_of(info, dtype, implementation))
         dtypes = (dtype, torch.float64, torch.bfloat16)
         _both(tally, str(implementation), partial(_train, info=info, options=options, dtypes=dtypes, groups=True))
 
@@ -207,7 +207,7 @@ def groups(info: Any, dtype: torch.dtype, tally: Tally) -> None:
 def sparse(info: Any, dtype: torch.dtype, tally: Tally) -> None:
     """Sparse gradients with a row given twice."""
     for implementation in _implementations(info):
-        for label, options in _options(info, dtype, implementation):
+        for label, options in options_of(info, dtype, implementation):
             run = partial(_train, info=info, options=options, dtypes=dtype, sparse=True)
             _both(tally, f"{label} {implementation}", run)
 
@@ -215,7 +215,7 @@ def sparse(info: Any, dtype: torch.dtype, tally: Tally) -> None:
 def reference(info: Any, dtype: torch.dtype, tally: Tally) -> None:
     """Each implementation against the plain one on the CPU in float64, without ``capturable`` and tensors as options."""
     for implementation in _implementations(info):
-        for label, options in _options(info, dtype, implementation):
+        for label, options in options_of(info, dtype, implementation):
             plain = tree_map_only(torch.Tensor, torch.Tensor.item, options)
             plain.update({name: False for name in (*IMPLEMENTATIONS, "capturable") if name in plain})
             actual = attempt(_train, DEVICE, info, options, dtype)
@@ -248,13 +248,13 @@ def differentiable(info: Any, dtype: torch.dtype, tally: Tally) -> None:
             raise AssertionError("a parameter has no gradient")
         return found
 
-    for label, options in _options(info, dtype, "differentiable"):
+    for label, options in options_of(info, dtype, "differentiable"):
         _both(tally, label, partial(run, options=options))
 
 
 def schedulers(info: Any, dtype: torch.dtype, tally: Tally) -> None:
     """The schedulers of the database change the learning rate between the steps."""
-    choices = list(_options(info, dtype, None))
+    choices = list(options_of(info, dtype, None))
     with_tensor = [(label, options) for label, options in choices if isinstance(options.get("lr"), torch.Tensor)]
     for (label, options), (index, makers) in itertools.product(
         [choices[0], *with_tensor[:1]], enumerate(info.scheduler_inputs)
@@ -292,7 +292,7 @@ def travel(info: Any, dtype: torch.dtype, tally: Tally) -> None:
         return outcome
 
     for implementation in _implementations(info):
-        for label, options in _options(info, dtype, implementation):
+        for label, options in options_of(info, dtype, implementation):
             _both(tally, f"{label} {implementation}", partial(run, options=options))
 
 
