@@ -12,6 +12,11 @@ CAPTURABLE = [info for info in optim_db if info.has_capturable_arg]
 WAYS = [None, "foreach", "fused"]
 
 
+def counted(names):
+    """The launches of operators: under ACCEL_POISON=1 fills of memory stand between them."""
+    return [name.removeprefix("aten::") for name in names if name != "memset"]
+
+
 def parameters(count=6, dtype=torch.float32):
     generator = torch.Generator().manual_seed(0)
     made = [torch.randn(3, 4, generator=generator).to("accel", dtype).requires_grad_() for _ in range(count)]
@@ -91,7 +96,7 @@ def test_a_list_is_one_launch(optimizer, options, expected, count, queued):
     own.step()
     with fallback_mode("error"), hold_stream(), launches() as names:
         own.step()
-    assert [name.removeprefix("aten::") for name in names] == expected
+    assert counted(names) == expected
 
 
 def test_a_list_of_two_dtypes_is_two_launches(queued):
@@ -115,7 +120,7 @@ def test_lists_are_the_default_as_on_cuda(info, queued):
         with launches() as names:
             own.step()
         assert any("_foreach_" in name for name in names)
-        counts.append(len(names))
+        counts.append(len(counted(names)))
     assert (counts[0] == counts[1]) == (info.name not in PARTLY_ONE_BY_ONE)
 
 
@@ -137,7 +142,7 @@ def test_zero_grad_is_queued(set_to_none, queued):
     with fallback_mode("error"), hold_stream(), launches() as names:
         own.zero_grad(set_to_none=set_to_none)
     if set_to_none:
-        assert names == [] and all(p.grad is None for p in values)
+        assert counted(names) == [] and all(p.grad is None for p in values)
     else:
         assert sum("_foreach_zero_" in name for name in names) == 1
         assert all(torch.equal(p.grad.cpu(), torch.zeros(3, 4)) for p in values)
