@@ -1,7 +1,11 @@
-// Instruments: fallbacks, waits, held streams.
+// Instruments: fallbacks, waits, launches, held streams.
 #include <atomic>
 #include <map>
 #include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "../aten/fallback.h"
 #include "../aten/queued_operator.h"
@@ -54,6 +58,36 @@ std::map<std::string, uint64_t> wait_counts() {
   return counts;
 }
 
+// Names of the launches that were enqueued since it was turned on. Never freed: the driver may be
+// in the callback when the subscription ends.
+struct LaunchLog {
+  std::mutex mutex;
+  std::vector<std::string> names;
+};
+
+LaunchLog& launch_log() {
+  static auto* log = new LaunchLog;
+  return *log;
+}
+
+void start_launch_log() {
+  check(accelSetTracer(
+      [](const accelTraceEvent* event, void* user) {
+        if (event->phase == accelTraceEnqueue) {
+          auto& log = *static_cast<LaunchLog*>(user);
+          const std::lock_guard lock(log.mutex);
+          log.names.emplace_back(event->info->name);
+        }
+      },
+      &launch_log()));
+}
+
+std::vector<std::string> stop_launch_log() {
+  check(accelSetTracer(nullptr, nullptr));
+  const std::lock_guard lock(launch_log().mutex);
+  return std::exchange(launch_log().names, {});
+}
+
 } // namespace
 
 void bind_testing(py::module_& m) {
@@ -75,6 +109,8 @@ void bind_testing(py::module_& m) {
   def(m, "_launch_blocking", [] { return accelGetLaunchBlocking() != 0; });
   def(m, "_set_launch_blocking", [](bool on) { accelSetLaunchBlocking(on ? 1 : 0); });
   def(m, "_wait_counts", &wait_counts);
+  def(m, "_start_launch_log", &start_launch_log);
+  def(m, "_stop_launch_log", &stop_launch_log);
   def(m, "_plant", &plant);
   def(m, "_stream_wait_value", [](c10::Stream stream, intptr_t address, uint32_t value) {
     check(accelStreamWaitValue32(native(stream), reinterpret_cast<void*>(address), value));

@@ -30,6 +30,8 @@ def check_figures(results):
     assert share(results, "forward", "exact") >= 0.99
     assert share(results, "backward", "exact") >= 0.99
     assert share(results, "errors", "right") >= 0.97
+    optimizers = {result["kind"] for result in results if result.get("kind", "").startswith("optimizer_")}
+    assert optimizers and all(share(results, kind, "exact") == 1 for kind in optimizers)
 
 
 def test_sample(tmp_path):

@@ -59,6 +59,7 @@ def test_a_late_error_is_told_from_one_at_the_call():
 
 def test_normalised_texts():
     assert normalised("accelFloatType on accel:0") == normalised("CPUFloatType on cpu")
+    assert normalised("got torch.accel.FloatTensor") == normalised("got torch.FloatTensor")
 
 
 def test_replica_keeps_layout_and_sharing():

@@ -1,1 +1,1 @@
-"""The conformance suite: every operator and module of torch's databases on accel, against the CPU."""
+"""The conformance suite: every operator, module and optimizer of torch's databases on accel, against the CPU."""

@@ -105,7 +105,7 @@ def normalised(text: str) -> str:
     """An error text with the name of the device taken out."""
     text = re.sub(r", device='\w+(:\d+)?'", "", text)  # of a tensor that the text prints
     text = re.sub(r"(accel|cpu)(:\d+)?", "cpu", text, flags=re.IGNORECASE)
-    return re.sub(r"torch\.([A-Z]\w+)Tensor\b", r"cpu\1Type", text)  # the CPU's name has no device in it
+    return re.sub(r"torch\.(cpu\.)?([A-Z]\w+)Tensor\b", r"cpu\2Type", text)  # the CPU's name has no device in it
 
 
 def first_line(error: BaseException) -> str:

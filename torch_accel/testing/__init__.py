@@ -1,4 +1,4 @@
-"""Instruments for tests: hold a stream, count waits, forbid fallbacks."""
+"""Instruments for tests: hold a stream, count waits and launches, forbid fallbacks."""
 
 import contextlib
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ import torch
 from .._native import _C
 from ..streams import current_stream
 
-__all__ = ["fallback_mode", "hold_stream", "launch_blocking", "plant", "wait_report"]
+__all__ = ["fallback_mode", "hold_stream", "launch_blocking", "launches", "plant", "wait_report"]
 
 
 @contextlib.contextmanager
@@ -50,6 +50,20 @@ def launch_blocking(on: bool = True) -> Iterator[None]:
         yield
     finally:
         _C._set_launch_blocking(before)
+
+
+@contextlib.contextmanager
+def launches() -> Iterator[list[str]]:
+    """Yields a list that holds, at the exit, the name of every launch enqueued meanwhile, in order, by any thread.
+
+    It is the driver's one tracer while active: no nesting.
+    """
+    names: list[str] = []
+    _C._start_launch_log()
+    try:
+        yield names
+    finally:
+        names += _C._stop_launch_log()
 
 
 def wait_report() -> dict[str, int]:
