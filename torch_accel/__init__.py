@@ -239,6 +239,8 @@ def _register() -> None:
         for_tensor=True, for_module=True, for_packed_sequence=True, for_storage=True
     )
     _compat.register_device_module(sys.modules[__name__])
+    _compat.extend_flex_attention()
+    _compat.extend_jagged_attention(lambda: get_rng_state().numel() == 16)  # the CPU generator has more
     _alias.install()
     _fault.wrap_faulthandler()
 
