@@ -241,6 +241,8 @@ def _register() -> None:
     )
     _compat.allow_on_uninitialized("accel", "is_accel")
     _compat.register_device_module(sys.modules[__name__])
+    _compat.extend_flex_attention()
+    _compat.extend_jagged_attention(lambda: get_rng_state().numel() == 16)  # the CPU generator has more
     _alias.install()
     _fault.wrap_faulthandler()
 

@@ -1,11 +1,18 @@
 """Every private API of torch that this package uses from Python, each behind a name of ours. Checked on torch 2.13.0."""
 
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
+import torch.nested._internal.ops as nested_ops
+import torch.nested._internal.sdpa as nested_sdpa
+from torch._higher_order_ops.flex_attention import flex_attention as flex_operator
 from torch._library.custom_ops import CustomOpDef
+from torch.amp.autocast_mode import _cast as cast_tensor
+from torch.nested._internal.nested_tensor import NestedTensor, nested_view_from_values_offsets_lengths
+from torch.nn.attention import flex_attention as flex_module
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 
 from ._version import __version__
@@ -23,6 +30,8 @@ __all__ = [
     "check_torch_version",
     "computed_kernel",
     "derivative_names",
+    "extend_flex_attention",
+    "extend_jagged_attention",
     "has_computed_kernel",
     "operator_names",
     "parse_schema",
@@ -95,3 +104,95 @@ def operator_names() -> list[str]:
 def derivative_names() -> set[str]:
     """Base names of the operators that have a formula in derivatives.yaml."""
     return {entry["name"].split("(")[0].split(".")[0] for entry in _described("autograd/derivatives.yaml")}
+
+
+def extend_flex_attention() -> None:
+    """Lets flex_attention take accel tensors: torch has a list of device names, and casts for CPU and CUDA only."""
+    validate = flex_module._validate_device
+
+    def validate_device(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
+        if query.device.type != "accel":
+            validate(query, key, value)
+
+    flex_module._validate_device = validate_device
+    autocast = torch._C.DispatchKey.AutocastPrivateUse1  # type: ignore[attr-defined]
+
+    @flex_operator.py_impl(autocast)
+    def cast(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *rest: Any) -> Any:
+        dtype = torch.get_autocast_dtype("accel")
+        casts = [cast_tensor(tensor, "accel", dtype) for tensor in (query, key, value)]
+        with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(autocast)):
+            return flex_operator(*casts, *rest)
+
+
+def _is_fused(query: Any, key: Any, value: Any, mask: object, enable_gqa: bool) -> bool:
+    """Whether accel's operators over packed sequences compute attention over these nested tensors."""
+    tensors = (query, key, value)
+    if mask is not None or not all(
+        isinstance(tensor, NestedTensor)
+        and tensor.dim() == 4
+        and tensor._ragged_idx == 2
+        and tensor.lengths() is None
+        and tensor.is_floating_point()
+        for tensor in tensors
+    ):
+        return False
+    heads, key_heads = query.size(1), key.size(1)
+    return (
+        (heads == key_heads or (enable_gqa and heads % key_heads == 0))
+        and key_heads == value.size(1)
+        and query.size(3) == key.size(3)
+        and key._size[2] == value._size[2]
+        and query.size(0) == key.size(0)
+    )
+
+
+def extend_jagged_attention(philox: Callable[[], bool]) -> None:
+    """Lets attention over nested tensors of jagged layout take accel's operators over packed sequences, also causal and grouped.
+
+    ``philox``: whether the generator draws for them. Elsewhere, and with only SDPBackend.MATH, torch's own form runs.
+    """
+    theirs = nested_sdpa.jagged_scaled_dot_product_attention
+
+    def attention(  # NestedTensor has no types
+        query: Any,
+        key: Any,
+        value: Any,
+        attn_mask: torch.Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> torch.Tensor:
+        enabled = torch._C._get_overrideable_sdp_enabled() or torch._C._get_flash_sdp_enabled()
+        if (
+            query.device.type != "accel"
+            or not enabled
+            or not (dropout_p == 0.0 or philox())
+            or not _is_fused(query, key, value, attn_mask, enable_gqa)
+        ):
+            return theirs(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+        query, key, value, _ = nested_sdpa._autocast(query, key, value, None)
+        nested_sdpa._validate_sdpa_input(query, key, value)
+        q, k, v = (tensor.transpose(1, 2).values() for tensor in (query, key, value))
+        offsets, key_offsets = query.offsets(), key.offsets()
+        if not is_causal or query._size[2] == key._size[2]:
+            # Asks for no longest length, which may lie on the device.
+            out = torch.ops.aten._flash_attention_forward(
+                q, k, v, offsets, key_offsets, 0, 0, dropout_p, is_causal, False, scale=scale
+            )[0]
+        else:  # the diagonal begins in the upper left corner
+            longest = query._get_max_seqlen(), key._get_max_seqlen()
+            q, k, v = (tensor.unsqueeze(0) for tensor in (q, k, v))
+            out = torch.ops.aten._efficient_attention_forward(
+                q, k, v, None, offsets, key_offsets, *longest, dropout_p, 1, True, scale=scale
+            )[0].squeeze(0)
+        return nested_view_from_values_offsets_lengths(
+            out,
+            offsets,
+            None,
+            min_seqlen=query._maybe_min_seqlen,
+            max_seqlen=query._maybe_max_seqlen,
+        ).transpose(1, 2)
+
+    nested_ops.jagged_scaled_dot_product_attention = attention

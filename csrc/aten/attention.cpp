@@ -26,9 +26,9 @@ namespace {
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
-// What the CPU asks before it takes its flash kernel, but for dropout.
-bool fits_flash(const sdp::sdp_params& params) {
-  constexpr bool kDebug = false;
+// What the CPU asks before it takes its flash kernel, but for dropout. `warn`: says what is
+// missing.
+bool fits_flash(const sdp::sdp_params& params, bool warn = false) {
   const auto& [query, key, value, mask, dropout, causal, gqa] = params;
   if (query.is_nested() || key.is_nested() || value.is_nested()) {
     return false;
@@ -37,12 +37,14 @@ bool fits_flash(const sdp::sdp_params& params) {
   const bool supported =
       dtype == at::kFloat || dtype == at::kDouble || dtype == at::kBFloat16 || dtype == at::kHalf;
   return supported && key.scalar_type() == dtype && value.scalar_type() == dtype &&
-      sdp::check_tensor_shapes(params, kDebug) &&
-      sdp::check_batch_size_and_num_heads_dense</*supports_gqa=*/true>(params, kDebug) &&
+      sdp::check_tensor_shapes(params, warn) &&
+      sdp::check_batch_size_and_num_heads_dense</*supports_gqa=*/true>(params, warn) &&
       query.size(-1) == key.size(-1) && query.size(-1) == value.size(-1) &&
-      sdp::check_attn_mask_shape(params, kDebug) &&
-      sdp::check_nonzero_sequence_lengths_dense(params, kDebug) &&
-      sdp::check_last_dim_stride_equals_1_dense</*ignore_singleton_dim=*/false>(params, kDebug) &&
+      sdp::check_attn_mask_shape(params, warn) &&
+      sdp::check_nonzero_sequence_lengths_dense(params, warn) &&
+      // Of masks it asks that on other devices than the CPU only.
+      sdp::check_last_dim_stride_equals_1_dense</*ignore_singleton_dim=*/false>(
+             {query, key, value, std::nullopt, dropout, causal, gqa}, warn) &&
       !(mask.has_value() && mask->requires_grad());
 }
 
@@ -68,13 +70,22 @@ int64_t choose(
   if (context.userEnabledMathSDP()) {
     return static_cast<int64_t>(sdp::SDPBackend::math);
   }
-  return static_cast<int64_t>(sdp::SDPBackend::error);
+  TORCH_CHECK(
+      context.userEnabledOverrideableSDP() || context.userEnabledFlashSDP(),
+      "No viable backend for scaled_dot_product_attention was found. ",
+      "This is likely due to turning off both the math kernel and the fused kernels.");
+  TORCH_WARN("Flash attention kernel not used because:");
+  fits_flash({query, key, value, mask, dropout, causal, gqa}, /*warn=*/true);
+  TORCH_CHECK(false, "No available kernel.  Aborting execution.");
 }
 
 attention::Options
 options_of(const Tensor& query, std::optional<double> scale, double dropout, bool causal, Key key) {
   return {
-      scale.value_or(1.0 / std::sqrt(static_cast<double>(query.size(-1)))), dropout, causal, key};
+      scale.value_or(1.0 / std::sqrt(static_cast<double>(query.size(-1)))),
+      dropout,
+      attention::Window::causal(causal),
+      key};
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor>
@@ -99,8 +110,8 @@ attention_forward(
         query, key, value, 0.0, causal, bias, scale);
   } else {
     TORCH_CHECK(
-        dropout > 0.0 && dropout < 1.0,
-        "accel: dropout probability has to be in [0, 1), but got ",
+        dropout > 0.0 && dropout <= 1.0,
+        "dropout probability has to be between 0 and 1, but got ",
         dropout);
     seed = reserve_key(generator_or_default(std::nullopt, query.device()));
     out = at::empty_like(query);

@@ -24,6 +24,16 @@ at::ScalarType accumulate_type(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
 
+// The columns [begin, end) that a row sees.
+std::pair<int64_t, int64_t>
+visible(const Window& window, int64_t row, int64_t rows, int64_t columns) {
+  const auto diagonal = row + (window.lower_right ? columns - rows : 0);
+  const auto end =
+      window.right < 0 ? columns : std::clamp<int64_t>(diagonal + window.right + 1, 0, columns);
+  const auto begin = window.left < 0 ? 0 : std::clamp<int64_t>(diagonal - window.left, 0, end);
+  return {begin, end};
+}
+
 // The block of rows [first, first + rows) of one head.
 struct Block {
   int64_t batch;
@@ -100,23 +110,29 @@ class Head {
           row[j] += bias[j];
         }
       }
-      if (options_.causal) {
-        const auto visible = std::min(block.first + i + 1, columns());
-        std::fill(row + visible, row + columns(), kMasked);
-      }
+      const auto [begin, end] = visible(options_.window, block.first + i, rows(), columns());
+      std::fill(row, row + begin, kMasked);
+      std::fill(row + end, row + columns(), kMasked);
     }
     return result;
   }
 
-  // 0 where a weight is dropped, 1 / (1 - p) where it is kept.
+  // 0 where a weight is dropped, 1 / (1 - p) where it is kept; undefined if all are kept.
   template <class T>
   at::Tensor factors(const Block& block) const {
+    if (options_.dropout == 0.0) {
+      return {};
+    }
     auto result = at::empty({block.rows, columns()}, at::TensorOptions(type_));
     T* const data = result.mutable_data_ptr<T>();
     const auto first =
         ((block.batch * query_.size(1) + block.head) * rows() + block.first) * columns();
     std::vector<float> uniform(static_cast<size_t>(result.numel()));
-    random::uniforms(uniform.data(), options_.key, static_cast<uint64_t>(first), result.numel());
+    random::uniforms(
+        uniform.data(),
+        options_.key,
+        options_.first_draw + static_cast<uint64_t>(first),
+        result.numel());
     const auto bound = static_cast<float>(1.0 - options_.dropout);
     const auto kept = static_cast<T>(1.0 / (1.0 - options_.dropout));
     for (int64_t i = 0; i < result.numel(); ++i) {
@@ -141,6 +157,10 @@ class Head {
   at::ScalarType type_;
   int64_t groups_;
 };
+
+at::Tensor times(const at::Tensor& weights, const at::Tensor& factors) {
+  return factors.defined() ? weights.mul(factors) : weights;
+}
 
 // Turns scores into weights, and returns their log-sum-exp a row; a row that sees nothing is 0.
 template <class T>
@@ -176,12 +196,11 @@ void forward_block(
     const Block& block,
     const at::Tensor& out,
     const at::Tensor& logsumexp) {
-  auto weights = head.scores<T>(block);
+  const auto weights = head.scores<T>(block);
   softmax<T>(weights, logsumexp[block.batch][block.head].narrow(0, block.first, block.rows));
-  weights.mul_(head.factors<T>(block));
   out[block.batch][block.head]
       .narrow(0, block.first, block.rows)
-      .copy_(at::mm(weights, head.value(block)));
+      .copy_(at::mm(times(weights, head.factors<T>(block)), head.value(block)));
 }
 
 template <class T>
@@ -200,8 +219,8 @@ void backward_block(
   weights.sub_(sums).exp_();
   const auto factors = head.factors<T>(block);
   const auto grad = head.rows_of(grad_out, block);
-  grad_value.addmm_(weights.mul(factors).t(), grad);
-  auto grad_weights = at::mm(grad, head.value(block).t()).mul_(factors);
+  grad_value.addmm_(times(weights, factors).t(), grad);
+  const auto grad_weights = times(at::mm(grad, head.value(block).t()), factors);
   const auto mean = grad_weights.mul(weights).sum(1, /*keepdim=*/true);
   const auto grad_scores = grad_weights.sub_(mean).mul_(weights).mul_(scale);
   grad_query[block.batch][block.head]

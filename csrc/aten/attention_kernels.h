@@ -1,5 +1,5 @@
-// Attention with dropout, which the CPU has in quadratic memory only: row blocks of the scores are
-// made, used and forgotten, and the backward makes them again from (key, element).
+// Attention with dropout or a window, which the CPU has in quadratic memory only: row blocks of the
+// scores are made, used and forgotten, and the backward makes them again from (key, element).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,16 +8,31 @@
 
 namespace accel::attention {
 
+// The columns that a row sees: so many to the left and to the right of the diagonal, and the
+// diagonal. The diagonal begins in the upper left corner of the scores, or ends in the lower right.
+struct Window {
+  static constexpr int64_t kAll = -1;
+  int64_t left = kAll;
+  int64_t right = kAll;
+  bool lower_right = false;
+
+  static Window causal(bool causal) {
+    return {kAll, causal ? 0 : kAll, false};
+  }
+};
+
 struct Options {
   double scale;
-  double dropout; // in (0, 1)
-  bool causal; // row i sees the columns up to i
-  Key key;
+  double dropout; // in [0, 1]
+  Window window;
+  Key key = {};
+  uint64_t first_draw = 0;
 };
 
 // Shapes: query and out (B, H, L, E), key and value (B, H / groups, S, E), logsumexp (B, H, L),
 // mask (undefined, or broadcast to (B, H, L, S); true or 0: takes part). A row that sees nothing is
-// 0. Element (b, h, i, j) of the weights is dropped by draw ((b * H + h) * L + i) * S + j.
+// 0. Element (b, h, i, j) of the weights is dropped by draw first_draw + ((b * H + h) * L + i) * S
+// + j.
 void forward(
     const at::Tensor& out,
     const at::Tensor& logsumexp,

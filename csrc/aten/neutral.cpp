@@ -64,6 +64,7 @@ constexpr auto kCompressed = std::to_array<std::string_view>({
     "sum",
 });
 constexpr auto kNested = std::to_array<std::string_view>({
+    "_nested_from_padded_and_nested_example",
     "_nested_select_backward",
     "_nested_tensor_size",
     "_nested_tensor_storage_offsets",

@@ -108,9 +108,6 @@ JAGGED_ONLY = {
     "where": lambda a, w: torch.where(a > 0, a, a * 2),
     "masked_fill": lambda a, w: a.masked_fill(a > 0, 1.0),
     "heads": lambda a, w: a.unflatten(-1, (2, 2)).transpose(1, 2).transpose(1, 2).flatten(-2),
-    "attention": lambda a, w: (
-        F.scaled_dot_product_attention(*[(a @ w).unflatten(-1, (2, 2)).transpose(1, 2)] * 3).transpose(1, 2).flatten(-2)
-    ),
 }
 
 

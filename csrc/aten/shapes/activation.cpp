@@ -108,15 +108,27 @@ Outputs glu_backward_jvp(
   return outputs(make(grad_x.sizes(), grad_x.scalar_type()));
 }
 
+// Whether the mask has the shape that its type asks for.
+bool masks_softmax(const at::Tensor& self, const at::Tensor& mask, int64_t type, int64_t dim) {
+  enum : int64_t { kOfScores, kOfKeys, kGeneral }; // (L, L), (B, L), as the input (B, H, L, L)
+  if (type == kGeneral) {
+    return mask.sizes() == self.sizes();
+  }
+  return self.dim() == 4 && mask.dim() == 2 && (dim == 3 || dim == -1) &&
+      self.size(2) == self.size(3) && mask.size(1) == self.size(3) &&
+      ((type == kOfScores && mask.size(0) == self.size(2)) ||
+       (type == kOfKeys && mask.size(0) == self.size(0)));
+}
+
 Outputs masked_softmax(
     const at::Tensor& self,
     const at::Tensor& mask,
     std::optional<int64_t> dim,
     std::optional<int64_t> mask_type) {
-  constexpr int64_t kGeneral = 2; // the mask has the input's shape
   const int64_t rank = std::max<int64_t>(self.dim(), 1);
-  const bool fits = mask.scalar_type() == at::kBool && mask.sizes() == self.sizes() &&
-      mask_type == kGeneral && (!dim || (*dim >= -rank && *dim < rank));
+  const bool fits = mask.scalar_type() == at::kBool && mask_type &&
+      masks_softmax(self, mask, *mask_type, dim.value_or(-1)) &&
+      (!dim || (*dim >= -rank && *dim < rank));
   return fits ? like(self) : decline();
 }
 
