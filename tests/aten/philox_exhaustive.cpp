@@ -1,7 +1,7 @@
 // Checks csrc/runtime/philox.h against long double for every STRIDE-th (argument, default 1) of the
 // 2^31 words that give different uniforms, and prints Random123's known answers. Exit status 1 on a
-// difference. Built and run by test_random_philox.py with a stride; `g++ -std=c++20 -O3 -ffp-contract=off
-// -Icsrc` and no argument for all.
+// difference. Built and run by test_random_philox.py with a stride; `g++ -std=c++20 -O3
+// -ffp-contract=off -Icsrc` and no argument for all.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
