@@ -2,13 +2,12 @@
 
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
 
-#include <cmath>
 #include <limits>
-#include <vector>
 
 #include "random_kernels.h"
 
@@ -34,12 +33,14 @@ visible(const Window& window, int64_t row, int64_t rows, int64_t columns) {
   return {begin, end};
 }
 
-// The block of rows [first, first + rows) of one head.
+// The block of rows [first, first + rows) of one head, and the columns that any of them sees.
 struct Block {
   int64_t batch;
   int64_t head;
   int64_t first;
   int64_t rows;
+  int64_t begin;
+  int64_t columns;
 };
 
 class Head {
@@ -66,9 +67,19 @@ class Head {
   int64_t rows() const {
     return query_.size(2);
   }
-  int64_t columns() const {
-    return key_.size(2);
+  int64_t groups() const {
+    return groups_;
   }
+  at::TensorOptions options() const {
+    return type_;
+  }
+  Block block(int64_t batch, int64_t head, int64_t first) const {
+    const auto rows = std::min(rows_per_block(), this->rows() - first);
+    const auto begin = visible(options_.window, first, this->rows(), columns()).first;
+    const auto end = visible(options_.window, first + rows - 1, this->rows(), columns()).second;
+    return {batch, head, first, rows, begin, std::max<int64_t>(end - begin, 0)};
+  }
+
   at::Tensor query(const Block& block) const {
     return rows_of(query_, block);
   }
@@ -76,79 +87,77 @@ class Head {
     return tensor[block.batch][block.head].narrow(0, block.first, block.rows).to(type_);
   }
   at::Tensor key(const Block& block) const {
-    return key_[block.batch][block.head / groups_].to(type_);
+    return columns_of(key_, block);
   }
   at::Tensor value(const Block& block) const {
-    return value_[block.batch][block.head / groups_].to(type_);
+    return columns_of(value_, block);
   }
 
   // Scaled and masked scores of a block.
-  template <class T>
   at::Tensor scores(const Block& block) const {
-    auto result = at::mm(query(block), key(block).t());
-    T* const data = result.mutable_data_ptr<T>();
-    const auto scale = static_cast<T>(options_.scale);
-    at::Tensor mask;
+    auto result = at::mm(query(block), key(block).t()).mul_(options_.scale);
     if (mask_.defined()) {
-      mask = mask_[block.batch][block.head].narrow(0, block.first, block.rows);
-      mask = mask.scalar_type() == at::kBool ? mask.contiguous() : mask.to(type_).contiguous();
+      const auto mask = mask_[block.batch][block.head]
+                            .narrow(0, block.first, block.rows)
+                            .narrow(1, block.begin, block.columns);
+      if (mask.scalar_type() == at::kBool) {
+        result.masked_fill_(mask.logical_not(), kMasked);
+      } else {
+        result.add_(mask);
+      }
     }
-    constexpr T kMasked = -std::numeric_limits<T>::infinity();
-    for (int64_t i = 0; i < block.rows; ++i) {
-      T* const row = data + i * columns();
-      for (int64_t j = 0; j < columns(); ++j) {
-        row[j] *= scale;
-      }
-      if (mask.defined() && mask.scalar_type() == at::kBool) {
-        const bool* const keep = mask.const_data_ptr<bool>() + i * columns();
-        for (int64_t j = 0; j < columns(); ++j) {
-          row[j] = keep[j] ? row[j] : kMasked;
-        }
-      } else if (mask.defined()) {
-        const T* const bias = mask.const_data_ptr<T>() + i * columns();
-        for (int64_t j = 0; j < columns(); ++j) {
-          row[j] += bias[j];
-        }
-      }
-      const auto [begin, end] = visible(options_.window, block.first + i, rows(), columns());
-      std::fill(row, row + begin, kMasked);
-      std::fill(row + end, row + columns(), kMasked);
+    if (options_.window.left >= 0 || options_.window.right >= 0) {
+      AT_DISPATCH_FLOATING_TYPES(
+          type_, "attention_accel", [&] { hide(result.mutable_data_ptr<scalar_t>(), block); });
     }
     return result;
   }
 
   // 0 where a weight is dropped, 1 / (1 - p) where it is kept; undefined if all are kept.
-  template <class T>
   at::Tensor factors(const Block& block) const {
     if (options_.dropout == 0.0) {
       return {};
     }
-    auto result = at::empty({block.rows, columns()}, at::TensorOptions(type_));
-    T* const data = result.mutable_data_ptr<T>();
-    const auto first =
-        ((block.batch * query_.size(1) + block.head) * rows() + block.first) * columns();
-    std::vector<float> uniform(static_cast<size_t>(result.numel()));
-    random::uniforms(
-        uniform.data(),
-        options_.key,
-        options_.first_draw + static_cast<uint64_t>(first),
-        result.numel());
-    const auto bound = static_cast<float>(1.0 - options_.dropout);
-    const auto kept = static_cast<T>(1.0 / (1.0 - options_.dropout));
-    for (int64_t i = 0; i < result.numel(); ++i) {
-      data[i] = uniform[static_cast<size_t>(i)] < bound ? kept : T(0);
+    const auto uniform = at::empty({block.rows, block.columns}, at::kFloat);
+    auto* const data = uniform.mutable_data_ptr<float>();
+    const auto head = (block.batch * query_.size(1) + block.head) * rows();
+    for (int64_t i = 0; i < block.rows; ++i) {
+      const auto first = (head + block.first + i) * columns() + block.begin;
+      random::uniforms(
+          data + i * block.columns,
+          options_.key,
+          options_.first_draw + static_cast<uint64_t>(first),
+          block.columns);
     }
-    return result;
-  }
-
-  at::ScalarType type() const {
-    return type_;
-  }
-  int64_t groups() const {
-    return groups_;
+    const auto kept = uniform.lt(static_cast<float>(1.0 - options_.dropout)).to(type_);
+    return options_.dropout < 1.0 ? kept.mul_(1.0 / (1.0 - options_.dropout)) : kept;
   }
 
  private:
+  static constexpr double kMasked = -std::numeric_limits<double>::infinity();
+
+  int64_t columns() const {
+    return key_.size(2);
+  }
+  at::Tensor columns_of(const at::Tensor& tensor, const Block& block) const {
+    return tensor[block.batch][block.head / groups_]
+        .narrow(0, block.begin, block.columns)
+        .to(type_);
+  }
+  // Masks what lies outside the window.
+  template <class T>
+  void hide(T* data, const Block& block) const {
+    for (int64_t i = 0; i < block.rows; ++i) {
+      const auto [begin, end] = visible(options_.window, block.first + i, rows(), columns());
+      T* const row = data + i * block.columns;
+      std::fill(row, row + std::clamp<int64_t>(begin - block.begin, 0, block.columns), kMasked);
+      std::fill(
+          row + std::clamp<int64_t>(end - block.begin, 0, block.columns),
+          row + block.columns,
+          kMasked);
+    }
+  }
+
   const Options& options_;
   const at::Tensor& query_;
   const at::Tensor& key_;
@@ -163,47 +172,32 @@ at::Tensor times(const at::Tensor& weights, const at::Tensor& factors) {
 }
 
 // Turns scores into weights, and returns their log-sum-exp a row; a row that sees nothing is 0.
-template <class T>
 void softmax(const at::Tensor& scores, const at::Tensor& logsumexp) {
-  T* const data = scores.mutable_data_ptr<T>();
-  const auto columns = scores.size(1);
-  for (int64_t i = 0; i < scores.size(0); ++i) {
-    T* const row = data + i * columns;
-    T largest = -std::numeric_limits<T>::infinity();
-    for (int64_t j = 0; j < columns; ++j) {
-      largest = std::max(largest, row[j]);
-    }
-    if (largest == -std::numeric_limits<T>::infinity()) {
-      std::fill(row, row + columns, T(0));
-      logsumexp[i].fill_(0);
-      continue;
-    }
-    T sum = 0;
-    for (int64_t j = 0; j < columns; ++j) {
-      row[j] = std::exp(row[j] - largest);
-      sum += row[j];
-    }
-    for (int64_t j = 0; j < columns; ++j) {
-      row[j] /= sum;
-    }
-    logsumexp[i].fill_(largest + std::log(sum));
+  if (scores.size(1) == 0) {
+    logsumexp.zero_();
+    return;
   }
+  auto largest = scores.amax(1, /*keepdim=*/true);
+  largest.masked_fill_(largest.isneginf(), 0);
+  scores.sub_(largest).exp_();
+  auto sums = scores.sum(1, /*keepdim=*/true);
+  sums.masked_fill_(sums.eq(0), 1);
+  scores.div_(sums);
+  logsumexp.copy_(largest.add_(sums.log_()).squeeze(1));
 }
 
-template <class T>
 void forward_block(
     const Head& head,
     const Block& block,
     const at::Tensor& out,
     const at::Tensor& logsumexp) {
-  const auto weights = head.scores<T>(block);
-  softmax<T>(weights, logsumexp[block.batch][block.head].narrow(0, block.first, block.rows));
+  const auto weights = head.scores(block);
+  softmax(weights, logsumexp[block.batch][block.head].narrow(0, block.first, block.rows));
   out[block.batch][block.head]
       .narrow(0, block.first, block.rows)
-      .copy_(at::mm(times(weights, head.factors<T>(block)), head.value(block)));
+      .copy_(at::mm(times(weights, head.factors(block)), head.value(block)));
 }
 
-template <class T>
 void backward_block(
     const Head& head,
     const Block& block,
@@ -213,20 +207,23 @@ void backward_block(
     const at::Tensor& grad_out,
     const at::Tensor& logsumexp,
     double scale) {
-  const auto weights = head.scores<T>(block);
+  const auto weights = head.scores(block);
   const auto sums =
       logsumexp[block.batch][block.head].narrow(0, block.first, block.rows).unsqueeze(1);
   weights.sub_(sums).exp_();
-  const auto factors = head.factors<T>(block);
+  const auto factors = head.factors(block);
   const auto grad = head.rows_of(grad_out, block);
-  grad_value.addmm_(times(weights, factors).t(), grad);
+  const auto of_columns = [&](const at::Tensor& sum) {
+    return sum.narrow(0, block.begin, block.columns);
+  };
+  of_columns(grad_value).addmm_(times(weights, factors).t(), grad);
   const auto grad_weights = times(at::mm(grad, head.value(block).t()), factors);
   const auto mean = grad_weights.mul(weights).sum(1, /*keepdim=*/true);
   const auto grad_scores = grad_weights.sub_(mean).mul_(weights).mul_(scale);
   grad_query[block.batch][block.head]
       .narrow(0, block.first, block.rows)
       .copy_(at::mm(grad_scores, head.key(block)));
-  grad_key.addmm_(grad_scores.t(), head.query(block));
+  of_columns(grad_key).addmm_(grad_scores.t(), head.query(block));
 }
 
 } // namespace
@@ -245,12 +242,9 @@ void forward(
   const auto heads = query.size(1);
   at::parallel_for(0, query.size(0) * heads * blocks, 1, [&](int64_t begin, int64_t end) {
     for (int64_t task = begin; task < end; ++task) {
-      const auto first = task % blocks * step;
-      const Block block{
-          task / blocks / heads, task / blocks % heads, first, std::min(step, head.rows() - first)};
-      AT_DISPATCH_FLOATING_TYPES(head.type(), "attention_accel", [&] {
-        forward_block<scalar_t>(head, block, out, logsumexp);
-      });
+      const auto block =
+          head.block(task / blocks / heads, task / blocks % heads, task % blocks * step);
+      forward_block(head, block, out, logsumexp);
     }
   });
 }
@@ -274,16 +268,19 @@ void backward(
     for (int64_t task = begin; task < end; ++task) {
       const auto batch = task / key_heads;
       const auto key_head = task % key_heads;
-      const at::TensorOptions type(head.type());
-      const auto key_sum = at::zeros({key.size(2), key.size(3)}, type);
-      const auto value_sum = at::zeros({value.size(2), value.size(3)}, type);
+      const auto key_sum = at::zeros({key.size(2), key.size(3)}, head.options());
+      const auto value_sum = at::zeros({value.size(2), value.size(3)}, head.options());
       for (int64_t h = key_head * head.groups(); h < (key_head + 1) * head.groups(); ++h) {
         for (int64_t first = 0; first < head.rows(); first += step) {
-          const Block block{batch, h, first, std::min(step, head.rows() - first)};
-          AT_DISPATCH_FLOATING_TYPES(head.type(), "attention_backward_accel", [&] {
-            backward_block<scalar_t>(
-                head, block, grad_query, key_sum, value_sum, grad_out, logsumexp, options.scale);
-          });
+          backward_block(
+              head,
+              head.block(batch, h, first),
+              grad_query,
+              key_sum,
+              value_sum,
+              grad_out,
+              logsumexp,
+              options.scale);
         }
       }
       grad_key[batch][key_head].copy_(key_sum);
