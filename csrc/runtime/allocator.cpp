@@ -91,9 +91,10 @@ void wait_for(Heap& heap, std::initializer_list<Heap::What> what, const char* ca
 
 namespace {
 
-Block* find_memory(Heap& heap, const Request& request) {
+Block* find_memory(Heap& heap, Request& request) {
   const auto attempt = [&]() -> Block* {
     heap.settle();
+    heap.route(request);
     auto* const block = heap.take(request);
     return block != nullptr ? block : heap.grow(request);
   };
@@ -108,11 +109,11 @@ Block* find_memory(Heap& heap, const Request& request) {
         return block;
       }
     }
-  }
-  // A worker must not wait: the launches it would wait for may be behind its own. It raises, and
-  // the thread that waits for it calls reclaim() and retries.
-  if (request.record.stream != nullptr) {
-    return nullptr;
+    // A worker must not wait: the launches it would wait for may be behind its own. It raises, and
+    // the thread that waits for it calls reclaim() and retries.
+    if (request.record.stream != nullptr) {
+      return heap.borrow(request);
+    }
   }
   const auto after = [&](std::initializer_list<Heap::What> what) -> Block* {
     wait_for(heap, what, "memory.allocate");
@@ -122,8 +123,16 @@ Block* find_memory(Heap& heap, const Request& request) {
     }
     return heap.release() > 0 ? heap.grow(request) : nullptr;
   };
-  auto* const block = request.now ? after({Heap::Deferred, Heap::Blocks}) : after({Heap::Deferred});
-  return block != nullptr ? block : after({Heap::Segments});
+  auto* block = request.now ? after({Heap::Deferred, Heap::Blocks}) : after({Heap::Deferred});
+  if (block == nullptr) {
+    block = after({Heap::Segments});
+  }
+  if (block == nullptr) {
+    std::lock_guard<std::mutex> lock(heap.mutex);
+    heap.route(request);
+    block = heap.borrow(request);
+  }
+  return block;
 }
 
 [[noreturn]] void

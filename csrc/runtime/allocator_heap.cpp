@@ -18,6 +18,9 @@ namespace {
 using Config = c10::CachingAllocator::AcceleratorAllocatorConfig;
 
 bool should_split(const Block& block, size_t size) {
+  if (const auto* const owner = block.pool->owner; owner != nullptr && owner->no_split) {
+    return false;
+  }
   const auto rest = block.size - size;
   return block.pool->small
       ? rest >= c10::CachingAllocator::kMinBlockSize
@@ -43,6 +46,20 @@ void count(c10::CachingAllocator::StatArray& stat, const Pool& pool, int64_t amo
        {StatType::AGGREGATE, pool.small ? StatType::SMALL_POOL : StatType::LARGE_POOL}) {
     auto& one = stat[static_cast<size_t>(type)];
     amount >= 0 ? one.increase(amount) : one.decrease(-amount);
+  }
+}
+
+void count_segment(Heap::Stats& stats, const Pool& pool, size_t size, int sign) {
+  const auto bytes = sign * static_cast<int64_t>(size);
+  ++(sign > 0 ? stats.num_device_alloc : stats.num_device_free);
+  count(stats.segment, pool, sign);
+  count(stats.reserved_bytes, pool, bytes);
+  if (size >= Config::max_split_size()) {
+    sign > 0 ? stats.oversize_segments.increase(1) : stats.oversize_segments.decrease(1);
+  }
+  if (auto* const owner = pool.owner) {
+    owner->segments += sign;
+    count(stats.reserved_bytes_by_private_pools[owner->id], pool, bytes);
   }
 }
 
@@ -79,9 +96,11 @@ void poison_now(void* ptr, size_t bytes) {
 
 Pool& Heap::pool_of(const Request& request, bool now) {
   const bool small = request.size <= c10::CachingAllocator::kSmallSize;
-  auto& pool = pools_[request.stream][(now ? 2 : 0) + (small ? 0 : 1)];
+  auto& pools = request.owner != nullptr ? request.owner->pools : pools_;
+  auto& pool = pools[request.stream][(now ? 2 : 0) + (small ? 0 : 1)];
   pool.stream = request.stream;
   pool.small = small;
+  pool.owner = request.owner;
   return pool;
 }
 
@@ -127,12 +146,9 @@ Block* Heap::grow(const Request& request) {
   block->ptr = ptr;
   block->size = size;
   block->pool = &pool_of(request, request.now);
-  ++stats.num_device_alloc;
-  count(stats.segment, *block->pool, 1);
-  count(stats.reserved_bytes, *block->pool, static_cast<int64_t>(size));
-  if (size >= Config::max_split_size()) {
-    stats.oversize_segments.increase(1);
-  }
+  block->segment = &segments_[ptr];
+  *block->segment = {ptr, size, request.requested, block->pool, block};
+  count_segment(stats, *block->pool, size, 1);
   return hand_out(block, request);
 }
 
@@ -145,6 +161,7 @@ Block* Heap::hand_out(Block* block, const Request& request) {
     rest->ptr = static_cast<char*>(block->ptr) + request.size;
     rest->size = block->size - request.size;
     rest->pool = &pool;
+    rest->segment = block->segment;
     rest->ticket = block->ticket;
     rest->prev = block;
     rest->next = block->next;
@@ -205,10 +222,18 @@ void Heap::free(Block* block, Ticket record) {
   block->ticket = block->taken_by(record) ? record.value - 1 : last_ticket(pool.stream).value;
   if (block->users.empty()) {
     make_idle(block);
-    return;
+  } else if (captured(block)) {
+    until_capture_ends_.push_back(block);
+  } else {
+    defer(block);
+    settle();
   }
+}
+
+// The block is idle when its users have got as far as they are now.
+void Heap::defer(Block* block) {
   if (poison_) {
-    block->users.push_back(pool.stream); // settle() then poisons what nobody uses any more
+    block->users.push_back(block->pool->stream); // settle() then poisons what nobody uses any more
   }
   block->pending_users = block->users.size();
   for (auto* const user : block->users) {
@@ -216,7 +241,6 @@ void Heap::free(Block* block, Ticket record) {
   }
   num_deferred_ += block->users.size();
   block->users.clear();
-  settle();
 }
 
 void Heap::settle() {
@@ -271,9 +295,7 @@ size_t Heap::absorb(Block* block, Block* neighbour) {
   if (neighbour == block->prev) {
     block->ptr = neighbour->ptr;
     block->prev = neighbour->prev;
-    if (block->prev != nullptr) {
-      block->prev->next = block;
-    }
+    (block->prev != nullptr ? block->prev->next : block->segment->head) = block;
   } else {
     block->next = neighbour->next;
     if (block->next != nullptr) {

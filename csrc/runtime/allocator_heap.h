@@ -12,18 +12,23 @@
 
 #include <array>
 #include <deque>
+#include <functional>
 #include <initializer_list>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "allocator.h"
 #include "stream.h"
 
 namespace accel {
 
 struct Block;
+struct PrivatePool;
 
 // Best fit: the smallest block that is large enough, then the lowest address.
 struct BySize {
@@ -40,7 +45,33 @@ using FreeSet = std::set<Block*, BySize>;
 struct Pool {
   accelStream_t stream = nullptr;
   bool small = false;
+  PrivatePool* owner = nullptr; // null: one of the general pools
   FreeSet free;
+};
+
+// host small, host large, now small, now large, of each stream
+using Pools = std::unordered_map<accelStream_t, std::array<Pool, 4>>;
+
+// Segments that serve only what is routed to them: a graph's, or torch.accel.MemPool's. While
+// somebody holds a use count no segment goes back to the chip, since a graph keeps the addresses.
+struct PrivatePool {
+  explicit PrivatePool(c10::MempoolId_t id) : id(id) {}
+
+  const c10::MempoolId_t id;
+  int use_count = 1;
+  size_t segments = 0;
+  bool use_on_oom = false; // other allocations may take its free blocks before they fail
+  bool no_split = false;
+  Pools pools;
+};
+
+// One piece of memory of the chip.
+struct Segment {
+  void* ptr = nullptr;
+  size_t size = 0;
+  size_t requested = 0; // by the allocation that made it
+  const Pool* pool = nullptr;
+  Block* head = nullptr; // its first block
 };
 
 struct Block {
@@ -48,6 +79,7 @@ struct Block {
   size_t size = 0;
   size_t requested = 0;
   Pool* pool = nullptr;
+  Segment* segment = nullptr;
   Block* prev = nullptr; // neighbours in the same segment
   Block* next = nullptr;
   bool idle = false; // in pool->free
@@ -72,6 +104,7 @@ struct Request {
   size_t size = 0; // rounded
   size_t requested = 0;
   accelStream_t stream = nullptr;
+  PrivatePool* owner = nullptr; // valid until the heap is unlocked: see Heap::route
   bool now = false; // the worker's half of the ticket rule applies
   Ticket record; // the launch this worker runs; null stream on other threads
 };
@@ -89,10 +122,15 @@ class Heap {
   std::mutex mutex;
   Stats stats;
 
+  // Sets the private pool that the request is for, null for the general ones. To be asked again
+  // whenever the heap has been unlocked.
+  void route(Request& request) const;
   // A cached block for the request, or null.
   Block* take(const Request& request);
   // A block of a new segment, or null when the device is full.
   Block* grow(const Request& request);
+  // A free block of a private pool that lends its memory before a general allocation fails.
+  Block* borrow(const Request& request);
   // The allocated block that starts at `ptr`, or null.
   Block* find(void* ptr) const;
   void add_user(Block* block, accelStream_t stream);
@@ -102,12 +140,21 @@ class Heap {
   // Makes the deferred frees idle whose users are done.
   void settle();
   // Returns idle whole segments with complete tickets to the chip, largest first, until at least
-  // `bytes` are released. Returns the bytes released.
-  size_t release(size_t bytes = SIZE_MAX);
+  // `bytes` are released: of the general pools and of the private ones that nobody uses, or of
+  // private pool `only`. Returns the bytes released.
+  size_t release(size_t bytes = SIZE_MAX, c10::MempoolId_t only = {0, 0});
+
+  // The private pool of that id, or null.
+  PrivatePool* private_pool(c10::MempoolId_t id) const;
+  // Makes the pool, or adds to its use count.
+  PrivatePool& retain_pool(c10::MempoolId_t id);
+  void release_pool(c10::MempoolId_t id);
+  void begin_route(c10::MempoolId_t id, PoolFilter filter, bool capture);
+  void end_route(c10::MempoolId_t id);
 
   enum What { Deferred, Segments, Blocks };
-  // The incomplete tickets (one a stream) that hold back deferred frees, idle whole segments, or
-  // all idle blocks.
+  // The incomplete tickets (one a stream) that hold back deferred frees, idle whole segments that
+  // release() returns, or all idle blocks.
   std::vector<Ticket> outstanding(std::initializer_list<What> what) const;
   // Bytes in idle blocks.
   size_t idle_bytes() const;
@@ -115,29 +162,45 @@ class Heap {
   void reset_stats(bool peak);
 
  private:
-  using Pools = std::array<Pool, 4>; // host small, host large, now small, now large
+  struct Route {
+    c10::MempoolId_t id;
+    PoolFilter filter;
+    bool capture;
+  };
 
   Pool& pool_of(const Request& request, bool now);
   Block* take_from(Pool& pool, const Request& request);
   Block* hand_out(Block* block, const Request& request);
+  void defer(Block* block);
+  bool captured(const Block* block) const;
   void make_idle(Block* block);
   size_t absorb(Block* block, Block* neighbour);
   void insert(Block* block);
   void collect_garbage();
+  size_t release_from(Pools& pools, size_t bytes);
+  void forget_unused_pools();
 
   const c10::DeviceIndex index_;
   const bool poison_;
-  std::unordered_map<accelStream_t, Pools> pools_;
+  Pools pools_;
+  std::map<c10::MempoolId_t, std::unique_ptr<PrivatePool>> private_pools_;
+  std::vector<Route> routes_; // the newest last
+  std::map<const void*, Segment> segments_;
   ska::flat_hash_map<void*, Block*> allocated_;
   // Per using stream, in ticket order: the ticket to complete and the block it holds back.
   std::unordered_map<accelStream_t, std::deque<std::pair<uint64_t, Block*>>> deferred_;
   size_t num_deferred_ = 0;
+  // Freed during a capture that used them on several streams: what the capture would wait for
+  // exists at replay only.
+  std::vector<Block*> until_capture_ends_;
 };
 
 // The newest complete ticket; 0 after shutdown, which keeps every pending block where it is.
 uint64_t completed(accelStream_t stream);
 // Adds to a statistic, in total and for the pool's size class.
 void count(c10::CachingAllocator::StatArray& stat, const Pool& pool, int64_t amount);
+// A segment of `bytes` came (+1) or goes (-1).
+void count_segment(Heap::Stats& stats, const Pool& pool, size_t bytes, int sign);
 // Fills idle memory with bytes 0xFF (NaN in every floating dtype) through the host's alias.
 void poison_now(void* ptr, size_t bytes);
 

@@ -38,14 +38,8 @@ class CachingAllocator final : public c10::DeviceAllocator {
     }
   }
 
+  // A private pool that somebody uses keeps its memory, as in torch.cuda.
   void emptyCache(c10::MempoolId_t pool) override {
-    TORCH_CHECK(
-        pool == c10::MempoolId_t(0, 0),
-        "accel: there is no private memory pool (",
-        pool.first,
-        ", ",
-        pool.second,
-        "); call torch.accel.empty_cache() without a pool");
     if (!initialized()) {
       return;
     }
@@ -56,7 +50,7 @@ class CachingAllocator final : public c10::DeviceAllocator {
       }
       std::lock_guard<std::mutex> lock(heap.mutex);
       heap.settle();
-      heap.release();
+      heap.release(SIZE_MAX, pool);
     }
   }
 
