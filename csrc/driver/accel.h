@@ -29,6 +29,7 @@ typedef enum accelError_t {
   accelErrorAborted = 7, // the device was aborted, or the process is shutting down
   accelErrorConfig = 8, // an environment variable has an unusable value
   accelErrorNotSupported = 9, // this operating system or this call order cannot do it
+  accelErrorCapture = 10, // not while a stream captures (accel_graph.h), or the capture is spoilt
 } accelError_t;
 
 // An in-order queue of launches; lives until the process ends.

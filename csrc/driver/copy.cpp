@@ -159,6 +159,11 @@ extern "C" accelError_t accelMemcpyAsync(
     if (const accelError_t code = find_side("accelMemcpyAsync", src, bytes, &from)) {
       return code;
     }
+    if (to.pageable()) {
+      if (const accelError_t code = forbid(stream, caller_or_unknown(caller))) {
+        return code;
+      }
+    }
     const CopyInfo info(to, dst, &from, src, bytes);
     const Copy copy{to.host, from.pageable() ? nullptr : from.host, bytes};
     uint64_t ticket = 0;

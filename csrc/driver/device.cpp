@@ -113,10 +113,15 @@ extern "C" accelError_t accelDeviceSynchronize(int device, const char* caller) {
       uint64_t ticket;
     };
     std::vector<Target> targets;
+    const char* count_as = caller_or_unknown(caller); // one wait to the caller, so counted once
+    accelStream_t capturing = nullptr;
     for (accelStream_t stream : found->streams()) {
+      capturing = stream->capture_id.load() != 0 ? stream : capturing;
       targets.push_back({stream, stream->enqueued.load()});
     }
-    const char* count_as = caller_or_unknown(caller); // one wait to the caller, so counted once
+    if (const accelError_t code = forbid(capturing, count_as)) {
+      return code;
+    }
     for (const auto& [stream, ticket] : targets) {
       const bool unfinished = stream->completion.value() < ticket;
       if (const accelError_t code = host_wait(stream, ticket, unfinished ? count_as : nullptr)) {

@@ -23,6 +23,7 @@ struct Recording {
   accelStream_t stream = nullptr; // null: never recorded
   uint64_t ticket = 0;
   std::shared_ptr<Timing> timing; // null: not a timing event
+  CapturePoint captured; // recorded in a capture: the ticket then means nothing
 
   bool complete() const {
     return stream == nullptr || stream->completion.value() >= ticket;
@@ -64,6 +65,11 @@ struct WaitEvent {
 
 } // namespace
 
+accelError_t wait_on_stream(accelStream_t stream, accelStream_t source, uint64_t ticket) {
+  return enqueue(
+      stream, make_info("wait_event", accelEngineHost), WaitEvent{source, ticket}, nullptr);
+}
+
 } // namespace accel::driver
 
 using namespace accel::driver;
@@ -80,6 +86,18 @@ struct accelEvent {
   std::mutex mutex; // a leaf
   Recording recording;
 };
+
+namespace {
+
+// Whether a capture forbids to wait or ask for the recording.
+accelError_t forbid_wait(const Recording& recording, const char* call) {
+  if (recording.captured.capture != nullptr) {
+    return forbid_captured_event(recording.captured, call);
+  }
+  return forbid(nullptr, call);
+}
+
+} // namespace
 
 extern "C" accelError_t accelEventCreate(uint32_t flags, accelEvent_t* event) {
   return entry([&] {
@@ -105,13 +123,16 @@ extern "C" accelError_t accelEventRecord(accelEvent_t event, accelStream_t strea
     }
     Recording recording;
     recording.stream = stream;
-    recording.timing = event->timing ? std::make_shared<Timing>() : nullptr;
-    if (const accelError_t code = enqueue(
-            stream,
-            make_info("record_event", accelEngineHost),
-            Marker{recording.timing},
-            &recording.ticket)) {
-      return code;
+    recording.captured = capture_point(stream);
+    if (recording.captured.capture == nullptr) {
+      recording.timing = event->timing ? std::make_shared<Timing>() : nullptr;
+      if (const accelError_t code = enqueue(
+              stream,
+              make_info("record_event", accelEngineHost),
+              Marker{recording.timing},
+              &recording.ticket)) {
+        return code;
+      }
     }
     std::lock_guard<std::mutex> lock(event->mutex);
     std::swap(event->recording, recording);
@@ -125,14 +146,17 @@ extern "C" accelError_t accelStreamWaitEvent(accelStream_t stream, accelEvent_t 
       return invalid("accelStreamWaitEvent", "an argument is null");
     }
     const Recording recording = event->get();
-    if (recording.stream == nullptr || recording.stream == stream) {
+    if (recording.stream == nullptr) {
       return accelSuccess;
     }
-    return enqueue(
-        stream,
-        make_info("wait_event", accelEngineHost),
-        WaitEvent{recording.stream, recording.ticket},
-        nullptr);
+    if (recording.captured.capture != nullptr) {
+      return join_capture(stream, recording.captured);
+    }
+    if (const accelError_t code = forbid_outside_event(stream)) {
+      return code;
+    }
+    return recording.stream == stream ? accelSuccess
+                                      : wait_on_stream(stream, recording.stream, recording.ticket);
   });
 }
 
@@ -141,7 +165,11 @@ extern "C" accelError_t accelEventQuery(accelEvent_t event) {
     if (event == nullptr) {
       return invalid("accelEventQuery", "the event is null");
     }
-    return event->get().complete()
+    const Recording recording = event->get();
+    if (const accelError_t code = forbid_wait(recording, "accelEventQuery")) {
+      return code;
+    }
+    return recording.complete()
         ? accelSuccess
         : fail(accelErrorNotReady, "accel: the event's stream has not passed it yet");
   });
@@ -153,6 +181,9 @@ extern "C" accelError_t accelEventSynchronize(accelEvent_t event, const char* ca
       return invalid("accelEventSynchronize", "the event is null");
     }
     const Recording recording = event->get();
+    if (const accelError_t code = forbid_wait(recording, caller_or_unknown(caller))) {
+      return code;
+    }
     return recording.stream == nullptr
         ? accelSuccess
         : wait_ticket(recording.stream, recording.ticket, caller_or_unknown(caller));

@@ -16,7 +16,6 @@ namespace {
 
 std::atomic<uint64_t> g_correlation{0};
 
-// Its address names the thread.
 thread_local char t_self;
 
 constexpr size_t align(size_t bytes) {
@@ -27,16 +26,21 @@ constexpr size_t align(size_t bytes) {
 // process began to shut down in between.
 bool holds(accelStream_t stream) {
   return stream != nullptr && g_state.load() != State::kForked &&
-      stream->holder.load(std::memory_order_relaxed) == &t_self;
+      stream->holder.load(std::memory_order_relaxed) == this_thread();
 }
 
-// Reserves room, waiting without the lock while there is none. Holds `lock` on success.
+// Reserves room, waiting without the lock while there is none, or a node while the stream captures.
+// Holds `lock` on success.
 accelError_t
 reserve(accelStream_t stream, size_t bytes, std::unique_lock<std::mutex>& lock, Record** record) {
   while (true) {
     lock.lock();
     if (stream->destroyed) {
       return invalid("accelLaunchBegin", "the stream was destroyed");
+    }
+    if (stream->captured.capture != nullptr) {
+      *record = reserve_node(*stream);
+      return *record != nullptr ? accelSuccess : accelErrorCapture;
     }
     if (!stream->ring.open()) {
       return fail(accelErrorOutOfMemory, "accel: no memory for a stream's queue");
@@ -60,6 +64,10 @@ reserve(accelStream_t stream, size_t bytes, std::unique_lock<std::mutex>& lock, 
 }
 
 } // namespace
+
+const void* this_thread() {
+  return &t_self;
+}
 
 accelLaunchInfo make_info(const char* name, accelEngine engine) {
   accelLaunchInfo info{};
@@ -91,8 +99,11 @@ accelError_t begin_launch(accelStream_t stream, const accelLaunch& launch, void*
     ::operator delete(heap, std::align_val_t(16));
     return code;
   }
-  std::byte* const place =
-      large ? static_cast<std::byte*>(heap) : reinterpret_cast<std::byte*>(record) + sizeof(Record);
+  if (heap == nullptr && stream->captured.reserved != nullptr) {
+    heap = ::operator new(body, std::align_val_t(16)); // a node owns its payload
+  }
+  std::byte* const place = heap != nullptr ? static_cast<std::byte*>(heap)
+                                           : reinterpret_cast<std::byte*>(record) + sizeof(Record);
   record->invoke = launch.invoke;
   record->destroy = launch.destroy;
   record->payload = place + accesses;
@@ -106,13 +117,22 @@ accelError_t begin_launch(accelStream_t stream, const accelLaunch& launch, void*
     record->info.accesses = reinterpret_cast<const accelAccess*>(place);
   }
   stream->reserved = record;
-  stream->holder.store(&t_self, std::memory_order_relaxed);
+  stream->holder.store(this_thread(), std::memory_order_relaxed);
   *payload = record->payload;
   lock.release(); // unlocked by commit or cancel
   return accelSuccess;
 }
 
 accelError_t commit_launch(accelStream_t stream, uint64_t* ticket) {
+  if (stream->captured.reserved != nullptr) {
+    const accelError_t code = commit_node(*stream);
+    if (ticket != nullptr) {
+      *ticket = stream->enqueued.load(std::memory_order_relaxed);
+    }
+    stream->holder.store(nullptr, std::memory_order_relaxed);
+    stream->producer.unlock();
+    return code;
+  }
   Record* record = stream->reserved;
   const uint64_t mine = stream->enqueued.load(std::memory_order_relaxed) + 1;
   record->ticket = mine;
@@ -130,7 +150,8 @@ accelError_t commit_launch(accelStream_t stream, uint64_t* ticket) {
 }
 
 accelError_t wait_if_blocking(accelStream_t stream, uint64_t ticket) {
-  if (!g_launch_blocking.load(std::memory_order_relaxed) || stream_of_this_thread() != nullptr) {
+  if (!g_launch_blocking.load(std::memory_order_relaxed) || stream_of_this_thread() != nullptr ||
+      stream->capture_id.load() != 0) {
     return accelSuccess;
   }
   return wait_ticket(stream, ticket, "ACCEL_LAUNCH_BLOCKING");
@@ -182,7 +203,11 @@ extern "C" accelError_t accelLaunchCommit(accelStream_t stream, uint64_t* ticket
 
 extern "C" void accelLaunchCancel(accelStream_t stream) {
   if (holds(stream)) {
-    ::operator delete(stream->reserved->heap, std::align_val_t(16));
+    if (stream->captured.reserved != nullptr) {
+      stream->captured.reserved.reset();
+    } else {
+      ::operator delete(stream->reserved->heap, std::align_val_t(16));
+    }
     stream->holder.store(nullptr, std::memory_order_relaxed);
     stream->producer.unlock();
   }

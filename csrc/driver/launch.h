@@ -16,12 +16,18 @@ extern std::atomic<bool> g_launch_blocking;
 // A launch info of which nothing but name and engine is known.
 accelLaunchInfo make_info(const char* name, accelEngine engine);
 
+// Names the calling thread.
+const void* this_thread();
+
 // accelLaunchBegin and accelLaunchCommit without their frame; commit never waits for the launch.
 accelError_t begin_launch(accelStream_t stream, const accelLaunch& launch, void** payload);
 accelError_t commit_launch(accelStream_t stream, uint64_t* ticket);
 
 // With ACCEL_LAUNCH_BLOCKING=1 waits for a launch just committed and raises its failure.
 accelError_t wait_if_blocking(accelStream_t stream, uint64_t ticket);
+
+// Makes what comes next on `stream` wait for a ticket of `source`, whose failures travel along.
+accelError_t wait_on_stream(accelStream_t stream, accelStream_t source, uint64_t ticket);
 
 // Enqueues `payload.run()`, which the worker calls.
 template <class Payload>

@@ -110,6 +110,9 @@ extern "C" accelError_t accelStreamDestroy(accelStream_t stream) {
     if (stream == nullptr) {
       return invalid("accelStreamDestroy", "the stream is null");
     }
+    if (const accelError_t code = forbid(stream, "accelStreamDestroy")) {
+      return code;
+    }
     {
       std::lock_guard<std::mutex> lock(stream->producer);
       stream->destroyed = true;
@@ -153,6 +156,9 @@ extern "C" accelError_t accelStreamQuery(accelStream_t stream) {
     if (stream == nullptr) {
       return invalid("accelStreamQuery", "the stream is null");
     }
+    if (const accelError_t code = forbid(stream, "accelStreamQuery")) {
+      return code;
+    }
     const bool done = stream->completion.value() >= stream->enqueued.load();
     return done ? accelSuccess : fail(accelErrorNotReady, "accel: the stream has unfinished work");
   });
@@ -163,6 +169,9 @@ extern "C" accelError_t accelStreamSynchronize(accelStream_t stream, const char*
     if (stream == nullptr) {
       return invalid("accelStreamSynchronize", "the stream is null");
     }
+    if (const accelError_t code = forbid(stream, caller_or_unknown(caller))) {
+      return code;
+    }
     return wait_ticket(stream, stream->enqueued.load(), caller_or_unknown(caller));
   });
 }
@@ -172,6 +181,9 @@ accelStreamWaitTicket(accelStream_t stream, uint64_t ticket, const char* caller)
   return entry([&] {
     if (stream == nullptr || ticket > stream->enqueued.load()) {
       return invalid("accelStreamWaitTicket", "the stream is null or has not issued the ticket");
+    }
+    if (const accelError_t code = forbid(stream, caller_or_unknown(caller))) {
+      return code;
     }
     return wait_ticket(stream, ticket, caller_or_unknown(caller));
   });

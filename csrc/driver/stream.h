@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "accel.h"
+#include "capture.h"
 #include "device.h"
 #include "error.h"
 #include "ring.h"
@@ -28,6 +29,10 @@ struct accelStream {
   bool destroyed = false;
   std::atomic<uint64_t> enqueued{0};
   accel::driver::Ring ring;
+
+  accel::driver::CaptureState captured; // guarded by producer
+  std::atomic<uint64_t> capture_id{0}; // of `captured`, for those who may not lock
+  std::atomic<bool> capture_spoilt{false};
 
   accel::driver::Completion completion;
   accel::driver::FailureSlot failure;

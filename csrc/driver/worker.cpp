@@ -32,6 +32,7 @@ enum WorkerState : uint32_t { kDetached = 0, kRunning = 1, kParked = 2 };
 
 thread_local accelStream_t t_stream = nullptr;
 thread_local uint64_t t_ticket = 0;
+thread_local uint64_t t_correlation = 0; // of the launch, for the nodes that it runs
 thread_local std::string t_kernel_error;
 
 uint64_t mix(uint64_t x) { // splitmix64's finaliser
@@ -63,15 +64,14 @@ accelError_t invoke(const Record& record) {
   return accelErrorLaunchFailure;
 }
 
-void run(accelStream& stream, const Record& record) {
-  delay(stream, record.ticket);
+// Runs a record, or a node of one, under the launch's ticket.
+void run(accelStream& stream, const Record& record, uint64_t ticket, const accelLaunchInfo& info) {
   if (stream.device.aborted.load() != 0) {
     return;
   }
-  t_ticket = record.ticket;
-  trace(accelTraceBegin, &stream, record.ticket, record.info);
+  trace(accelTraceBegin, &stream, ticket, info);
   accelError_t code = invoke(record);
-  trace(accelTraceEnd, &stream, record.ticket, record.info);
+  trace(accelTraceEnd, &stream, ticket, info);
   if (code == accelSuccess || stream.device.aborted.load() != 0) {
     return;
   }
@@ -81,7 +81,7 @@ void run(accelStream& stream, const Record& record) {
   if (code == accelErrorNotReady) { // never a failure to a caller
     code = accelErrorLaunchFailure;
   }
-  stream.failure.note(code, std::string(record.info.name) + ": " + t_kernel_error, record.ticket);
+  stream.failure.note(code, std::string(record.info.name) + ": " + t_kernel_error, ticket);
 }
 
 // Runs what is queued; true if there was anything.
@@ -91,8 +91,11 @@ bool drain(accelStream& stream) {
     return false;
   }
   for (; record != nullptr; record = stream.ring.front()) {
-    run(stream, *record);
     const uint64_t ticket = record->ticket;
+    t_ticket = ticket;
+    t_correlation = record->info.correlation;
+    delay(stream, ticket);
+    run(stream, *record, ticket, record->info);
     if (record->destroy != nullptr) {
       record->destroy(record->payload);
     }
@@ -228,6 +231,17 @@ bool attach_worker(accelStream& stream) {
     return false;
   }
   return true;
+}
+
+void run_node(const Node& node) {
+  delay(*t_stream, mix(t_ticket) + node.record.ticket);
+  if (g_tracer.load(std::memory_order_acquire) == nullptr) {
+    run(*t_stream, node.record, t_ticket, node.record.info);
+    return;
+  }
+  accelLaunchInfo info = node.record.info;
+  info.correlation = t_correlation;
+  run(*t_stream, node.record, t_ticket, info);
 }
 
 void wake_worker(accelStream& stream) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "accel.h"
+#include "capture.h"
 
 namespace accel::driver {
 
@@ -12,6 +13,8 @@ namespace accel::driver {
 bool attach_worker(accelStream& stream);
 // Makes a parked worker look at its stream and device again.
 void wake_worker(accelStream& stream);
+// Runs a node of a graph within the launch that this thread, a worker, runs.
+void run_node(const Node& node);
 // Asks the workers to end and waits for it up to `deadline` (os::now()).
 void end_workers(uint64_t deadline);
 

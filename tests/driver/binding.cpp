@@ -11,9 +11,11 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "accel.h"
+#include "accel_graph.h"
 
 namespace py = pybind11;
 
@@ -58,6 +60,12 @@ struct Stream {
 };
 struct Event {
   accelEvent_t handle = nullptr;
+};
+struct Graph {
+  accelGraph_t handle = nullptr;
+};
+struct Exec {
+  accelGraphExec_t handle = nullptr;
 };
 
 // ---- Kernels ----
@@ -340,7 +348,8 @@ const char* const kCodes[] = {
     "Forked",
     "Aborted",
     "Config",
-    "NotSupported"};
+    "NotSupported",
+    "Capture"};
 
 PyObject* g_error_type = nullptr;
 
@@ -388,7 +397,26 @@ void bind_stream(py::module_& m) {
           [](Stream s, uintptr_t address, uint32_t value) {
             check(accelStreamWriteValue32(s.handle, pointer(address), value));
           })
-      .def("sleep", [](Stream s, uint64_t ns) { check(accelStreamSleep(s.handle, ns)); });
+      .def("sleep", [](Stream s, uint64_t ns) { check(accelStreamSleep(s.handle, ns)); })
+      .def(
+          "begin_capture",
+          [](Stream s, int mode) {
+            check(accelStreamBeginCapture(s.handle, static_cast<accelCaptureMode>(mode)));
+          },
+          py::arg("mode") = 0)
+      .def(
+          "end_capture",
+          [](Stream s) {
+            Graph graph;
+            check(accelStreamEndCapture(s.handle, &graph.handle));
+            return graph;
+          })
+      .def("capture_info", [](Stream s) {
+        accelCaptureStatus status = accelCaptureNone;
+        uint64_t id = 0;
+        check(accelStreamGetCaptureInfo(s.handle, &status, &id));
+        return std::make_pair(static_cast<int>(status), id);
+      });
 
   py::class_<Event>(m, "Event")
       .def(
@@ -415,6 +443,61 @@ void bind_stream(py::module_& m) {
         check(accelEventElapsedTime(&ms, e.handle, end.handle));
         return ms;
       });
+}
+
+void bind_graphs(py::module_& m) {
+  py::class_<Graph>(m, "Graph")
+      .def(
+          "nodes", // (name, dependencies)
+          [](Graph g) {
+            std::vector<std::pair<std::string, std::vector<uint32_t>>> nodes;
+            check(accelGraphForEachNode(
+                g.handle,
+                [](const accelGraphNode* n, void* user) {
+                  static_cast<decltype(nodes)*>(user)->push_back(
+                      {n->info->name, {n->dependencies, n->dependencies + n->num_dependencies}});
+                },
+                &nodes));
+            return nodes;
+          })
+      .def(
+          "instantiate",
+          [](Graph g) {
+            Exec exec;
+            check(accelGraphInstantiate(&exec.handle, g.handle));
+            return exec;
+          })
+      .def("destroy", [](Graph& g) { accelGraphDestroy(std::exchange(g.handle, nullptr)); });
+
+  py::class_<Exec>(m, "Exec")
+      .def(
+          "launch",
+          [](Exec e, Stream s, const std::vector<std::pair<uintptr_t, uint64_t>>& words) {
+            std::vector<accelGraphWord> written;
+            for (const auto& [place, value] : words) {
+              written.push_back({reinterpret_cast<uint64_t*>(place), value});
+            }
+            uint64_t ticket = 0;
+            check(accelGraphLaunch(
+                e.handle,
+                s.handle,
+                written.data(),
+                static_cast<uint32_t>(written.size()),
+                &ticket));
+            return ticket;
+          },
+          py::arg("stream"),
+          py::arg("words") = std::vector<std::pair<uintptr_t, uint64_t>>())
+      .def("synchronize", [](Exec e) { check(accelGraphExecSynchronize(e.handle, "test")); })
+      .def("destroy", [](Exec& e) { accelGraphExecDestroy(std::exchange(e.handle, nullptr)); });
+
+  m.def("exchange_capture_mode", [](int mode) {
+    auto value = static_cast<accelCaptureMode>(mode);
+    check(accelThreadExchangeCaptureMode(&value));
+    return static_cast<int>(value);
+  });
+  m.def(
+      "forbid", [](const std::string& call) { check(accelCaptureForbid(nullptr, call.c_str())); });
 }
 
 void bind_memory(py::module_& m) {
@@ -524,5 +607,6 @@ PYBIND11_MODULE(accel_driver, m) {
   m.def("begin_twice", [](Stream s) { check(begin_twice(s)); });
   m.def("destroyed", [] { return g_destroyed.load(); });
   bind_stream(m);
+  bind_graphs(m);
   bind_memory(m);
 }

@@ -1,5 +1,5 @@
-// A stress test of the chip: random launches, copies and events from several threads on several
-// streams, whose results are known beforehand.
+// A stress test of the chip: random launches, copies, events and graphs from several threads on
+// several streams, whose results are known beforehand.
 //
 // usage: stress SECONDS [SEED]. Prints "ok" and returns 0, or says what went wrong and returns 1. A
 // hang is the caller's to end.
@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "accel.h"
+#include "accel_graph.h"
 
 namespace {
 
@@ -130,7 +131,7 @@ class Player {
     accelStream_t stream = streams_[below(kStreams)];
     Buffer& one = buffers_[below(kBuffers)];
     Buffer& two = buffers_[below(kBuffers)];
-    switch (below(14)) {
+    switch (below(16)) {
       case 0:
       case 1:
         return set(one, stream, next());
@@ -153,6 +154,9 @@ class Player {
         return fail(stream);
       case 12:
         return segments();
+      case 13:
+      case 14:
+        return replay(one, two, stream, streams_[below(kStreams)]);
       default:
         return count();
     }
@@ -211,6 +215,10 @@ class Player {
 
   void add(Buffer& buffer, accelStream_t stream, uint32_t value) {
     order(buffer, stream);
+    increase(buffer, stream, value);
+  }
+
+  void increase(Buffer& buffer, accelStream_t stream, uint32_t value) {
     launch(stream, "add", [address = buffer.address, value] {
       for (size_t i = 0; i < kWords; ++i) {
         on_host(address)[i] += value;
@@ -218,6 +226,39 @@ class Player {
       return accelSuccess;
     });
     buffer.expected += value;
+  }
+
+  // A captured fork, launched on two streams, and destroyed while it may be running.
+  void replay(Buffer& one, Buffer& two, accelStream_t stream, accelStream_t other) {
+    order(one, stream);
+    order(two, stream);
+    const uint32_t value = next();
+    accelEvent_t event = make_event(0);
+    check(accelStreamBeginCapture(stream, accelCaptureThreadLocal));
+    add(one, stream, value);
+    check(accelEventRecord(event, stream));
+    check(accelStreamWaitEvent(other, event));
+    increase(two, other, value);
+    check(accelEventRecord(event, other));
+    check(accelStreamWaitEvent(stream, event));
+    accelGraph_t graph = nullptr;
+    accelGraphExec_t exec = nullptr;
+    check(accelStreamEndCapture(stream, &graph));
+    check(accelGraphInstantiate(&exec, graph));
+    accelGraphDestroy(graph);
+    accelEventDestroy(event);
+    one.expected -= value;
+    two.expected -= value;
+    const uint32_t launches = below(4);
+    for (uint32_t i = 0; i < launches; ++i) {
+      accelStream_t target = below(2) == 0 ? stream : other;
+      order(one, target);
+      order(two, target);
+      check(accelGraphLaunch(exec, target, nullptr, 0, nullptr));
+      one.expected += value;
+      two.expected += value;
+    }
+    accelGraphExecDestroy(exec);
   }
 
   void copy(Buffer& to, Buffer& from, accelStream_t stream) {

@@ -55,17 +55,13 @@ FAULTS = {
     "event waits capture the event, not its recording": (
         "event.cpp",
         {
-            "struct WaitEvent {\n  accelStream_t source;\n  uint64_t ticket;\n": (
-                "uint64_t newest(accelEvent_t event);\n\n"
-                "struct WaitEvent {\n  accelStream_t source;\n  accelEvent_t event;\n"
+            "        : wait_on_stream(stream, recording.stream, recording.ticket);": (
+                '        : enqueue(stream, make_info("wait_event", accelEngineHost), '
+                "WaitLate{recording.stream, event}, nullptr);"
             ),
-            "    accelStream_t waiting = stream_of_this_thread();\n": (
-                "    const uint64_t ticket = newest(event);\n    accelStream_t waiting = stream_of_this_thread();\n"
-            ),
-            "WaitEvent{recording.stream, recording.ticket}": "WaitEvent{recording.stream, event}",
             'extern "C" accelError_t accelEventCreate(': (
-                "namespace accel::driver {\nnamespace {\nuint64_t newest(accelEvent_t event) {\n"
-                "  return event->get().ticket;\n}\n}\n}\n\n"
+                "struct WaitLate {\n  accelStream_t source;\n  accelEvent_t event;\n"
+                "  accelError_t run() const {\n    return WaitEvent{source, event->get().ticket}.run();\n  }\n};\n\n"
                 'extern "C" accelError_t accelEventCreate('
             ),
         },
@@ -86,12 +82,7 @@ FAULTS = {
     ),
     "a ticket is complete before its launch has run": (
         "worker.cpp",
-        {
-            "    run(stream, *record);\n    const uint64_t ticket = record->ticket;\n": (
-                "    const uint64_t ticket = record->ticket;\n"
-                "    stream.completion.advance(ticket);\n    run(stream, *record);\n"
-            )
-        },
+        {"    delay(stream, ticket);\n": "    delay(stream, ticket);\n    stream.completion.advance(ticket);\n"},
     ),
 }
 
