@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils.backend_registration import generate_methods_for_privateuse1_backend, rename_privateuse1_backend
 
-from . import _alias, _compat, _fault, amp, memory, random, streams, testing, utils
+from . import _alias, _compat, _fault, amp, graphs, memory, random, streams, testing, utils
 from ._lazy import lazy_init
 from ._native import _C
 from ._numpy_kernel import numpy_kernel
@@ -19,6 +19,7 @@ from ._utils import Device, _get_device_index
 from ._version import __version__
 from .amp import get_amp_supported_dtype
 from .fallback import fallback_report
+from .graphs import AccelGraph, graph, graph_pool_handle, is_current_stream_capturing, make_graphed_callables
 from .memory import (
     empty_cache,
     empty_host_cache,
@@ -48,6 +49,7 @@ from .random import (
 from .streams import Event, Stream, StreamContext, current_stream, default_stream, set_stream, stream
 
 __all__ = [
+    "AccelGraph",
     "Event",
     "Stream",
     "StreamContext",
@@ -68,12 +70,17 @@ __all__ = [
     "get_device_properties",
     "get_rng_state",
     "get_rng_state_all",
+    "graph",
+    "graph_pool_handle",
+    "graphs",
     "host_memory_stats",
     "init",
     "initial_seed",
     "is_available",
     "is_bf16_supported",
+    "is_current_stream_capturing",
     "is_initialized",
+    "make_graphed_callables",
     "manual_seed",
     "manual_seed_all",
     "max_memory_allocated",

@@ -14,8 +14,6 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <torch/library.h>
 
-#include <bit>
-
 #include "../runtime/stream.h"
 #include "structured.h"
 
@@ -79,8 +77,12 @@ int64_t choose(
   TORCH_CHECK(false, "No available kernel.  Aborting execution.");
 }
 
-attention::Options
-options_of(const Tensor& query, std::optional<double> scale, double dropout, bool causal, Key key) {
+attention::Options options_of(
+    const Tensor& query,
+    std::optional<double> scale,
+    double dropout,
+    bool causal,
+    CallKey key) {
   return {
       scale.value_or(1.0 / std::sqrt(static_cast<double>(query.size(-1)))),
       dropout,
@@ -104,7 +106,7 @@ attention_forward(
       "return_debug_mask out");
   Tensor out;
   Tensor logsumexp;
-  uint64_t seed = 0;
+  CallKey drawn(0);
   if (dropout == 0.0) {
     std::tie(out, logsumexp) = at::_scaled_dot_product_flash_attention_for_cpu(
         query, key, value, 0.0, causal, bias, scale);
@@ -113,7 +115,7 @@ attention_forward(
         dropout > 0.0 && dropout <= 1.0,
         "dropout probability has to be between 0 and 1, but got ",
         dropout);
-    seed = reserve_key(generator_or_default(std::nullopt, query.device()));
+    drawn = reserve_key(generator_or_default(std::nullopt, query.device()));
     out = at::empty_like(query);
     logsumexp = at::empty(
         query.sizes().slice(0, 3),
@@ -127,12 +129,13 @@ attention_forward(
          reads(key),
          reads(value),
          reads(or_undefined(bias))},
-        [options = options_of(query, scale, dropout, causal, seed)](at::TensorList t) {
+        [options = options_of(query, scale, dropout, causal, drawn)](at::TensorList t) {
           attention::forward(t[0], t[1], t[2], t[3], t[4], t[5], options);
         });
   }
-  // On the host: the backward reads the key there. The offset is part of it.
+  // On the host: the backward reads there what to draw with.
   const auto host = at::TensorOptions(at::kLong);
+  const auto [seed, offset] = drawn.pack();
   return {
       out,
       logsumexp,
@@ -140,8 +143,8 @@ attention_forward(
       Tensor(),
       query.sym_size(2),
       key.sym_size(2),
-      at::scalar_tensor(std::bit_cast<int64_t>(seed), host),
-      at::scalar_tensor(0, host),
+      at::scalar_tensor(seed, host),
+      at::scalar_tensor(offset, host),
       Tensor()};
 }
 
@@ -161,7 +164,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> attention_backward(
     double dropout,
     bool causal,
     const Tensor& seed,
-    const Tensor&,
+    const Tensor& offset,
     std::optional<double> scale) {
   if (!grad_out.defined()) {
     return {};
@@ -197,9 +200,12 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> attention_backward(
          reads(value),
          reads(logsumexp),
          reads(bias)},
-        [options =
-             options_of(query, scale, dropout, causal, std::bit_cast<Key>(seed.item<int64_t>()))](
-            at::TensorList t) {
+        [options = options_of(
+             query,
+             scale,
+             dropout,
+             causal,
+             CallKey::unpack(seed.item<int64_t>(), offset.item<int64_t>()))](at::TensorList t) {
           attention::backward(t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8], options);
         });
   }

@@ -125,7 +125,7 @@ class Head {
       const auto first = (head + block.first + i) * columns() + block.begin;
       random::uniforms(
           data + i * block.columns,
-          options_.key,
+          options_.key.resolve(),
           options_.first_draw + static_cast<uint64_t>(first),
           block.columns);
     }

@@ -25,7 +25,7 @@ struct Options {
   double scale;
   double dropout; // in [0, 1]
   Window window;
-  Key key = {};
+  CallKey key{0};
   uint64_t first_draw = 0;
 };
 

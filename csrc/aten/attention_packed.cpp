@@ -8,8 +8,6 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <torch/library.h>
 
-#include <bit>
-
 #include "../runtime/stream.h"
 #include "structured.h"
 
@@ -145,9 +143,9 @@ options_of(const Tensor& query, std::optional<double> scale, double dropout, Win
   return {scale.value_or(1.0 / std::sqrt(static_cast<double>(query.size(-1)))), dropout, window};
 }
 
-// Fills `out` (any shape of as many elements as the packed output) and logsumexp; returns the key
-// of the draws.
-Key forward(const Call& call, const Tensor& out, const Tensor& logsumexp, Options options) {
+// Fills `out` (any shape of as many elements as the packed output) and logsumexp; returns what it
+// draws with.
+CallKey forward(const Call& call, const Tensor& out, const Tensor& logsumexp, Options options) {
   if (options.dropout > 0.0) {
     auto* const generator = generator_or_default(std::nullopt, call.query.device());
     TORCH_CHECK_NOT_IMPLEMENTED(
@@ -224,9 +222,9 @@ at::DimVector output_sizes(const Tensor& query, const Tensor& value) {
   return sizes;
 }
 
-// On the host: the backward reads the key there. The offset is part of it.
-Tensor host_number(uint64_t number) {
-  return at::scalar_tensor(std::bit_cast<int64_t>(number), at::TensorOptions(at::kLong));
+// On the host: the backward reads there what to draw with.
+Tensor host_number(int64_t number) {
+  return at::scalar_tensor(number, at::TensorOptions(at::kLong));
 }
 
 // ---- _efficient_attention
@@ -292,11 +290,12 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt> efficient_f
       out,
       logsumexp,
       options_of(query, scale, dropout, window_of(custom_mask_type, window_size)));
+  const auto [seed, offset] = drawn.pack();
   return {
       out,
       compute_logsumexp ? logsumexp : logsumexp.narrow(2, 0, 0),
-      host_number(drawn),
-      host_number(0),
+      host_number(seed),
+      host_number(offset),
       longest,
       ragged ? *max_key : c10::SymInt(key.size(1))};
 }
@@ -315,7 +314,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> efficient_backward(
     const Tensor& logsumexp,
     double dropout,
     const Tensor& seed,
-    const Tensor&,
+    const Tensor& offset,
     int64_t custom_mask_type,
     bool,
     std::optional<double> scale,
@@ -336,7 +335,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> efficient_backward(
       {});
   auto options = options_of(query, scale, dropout, window_of(custom_mask_type, window_size));
   if (dropout > 0.0) {
-    options.key = std::bit_cast<Key>(seed.item<int64_t>());
+    options.key = CallKey::unpack(seed.item<int64_t>(), offset.item<int64_t>());
   }
   const auto grads = backward(call, grad_out, out, logsumexp, options);
   return {
@@ -368,7 +367,7 @@ Tensor flash_into(
     const Options& options,
     const OptionalTensor& alibi_slopes,
     const OptionalTensor& block_table,
-    Key* drawn) {
+    CallKey* drawn) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       !or_undefined(alibi_slopes).defined() && !or_undefined(block_table).defined(),
       "accel: _flash_attention_forward has neither alibi_slopes nor a block_table");
@@ -409,7 +408,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> flash_forward(
       or_undefined(key_offsets),
       or_undefined(used));
   const auto out = at::empty(output_sizes(query, value), query.options());
-  Key drawn;
+  CallKey drawn{0};
   const auto logsumexp = flash_into(
       call,
       out,
@@ -417,7 +416,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> flash_forward(
       alibi_slopes,
       block_table,
       &drawn);
-  return {out, logsumexp, host_number(drawn), host_number(0), at::empty({0}, query.options())};
+  const auto [seed, offset] = drawn.pack();
+  return {out, logsumexp, host_number(seed), host_number(offset), at::empty({0}, query.options())};
 }
 
 Tensor flash_forward_inplace(
@@ -460,7 +460,7 @@ Tensor flash_forward_inplace(
       or_undefined(query_offsets),
       or_undefined(key_offsets),
       or_undefined(used));
-  Key drawn;
+  CallKey drawn{0};
   return flash_into(
       call,
       out,
@@ -484,7 +484,7 @@ std::tuple<Tensor, Tensor, Tensor> flash_backward(
     double dropout,
     bool causal,
     const Tensor& rng_state,
-    const Tensor&,
+    const Tensor& offset,
     std::optional<double> scale,
     OptionalSize left,
     OptionalSize right) {
@@ -495,7 +495,7 @@ std::tuple<Tensor, Tensor, Tensor> flash_backward(
       "_flash_attention_backward", query, key, value, query_offsets, key_offsets, Tensor());
   auto options = options_of(query, scale, dropout, window_of(causal, left, right));
   if (dropout > 0.0) {
-    options.key = std::bit_cast<Key>(rng_state.item<int64_t>());
+    options.key = CallKey::unpack(rng_state.item<int64_t>(), offset.item<int64_t>());
   }
   const auto grads = backward(call, grad_out, out, logsumexp, options);
   return {

@@ -73,15 +73,28 @@ void copy_between_devices(const at::Tensor& self, const at::Tensor& src) {
   copied.block(dst_stream);
 }
 
+// A graph would copy at each replay what the tensor held at the capture, or wait.
+void check_pageable(c10::Stream stream) {
+  TORCH_CHECK(
+      capture_id(stream) == 0,
+      "Cannot copy between CPU and accel tensors during accel graph capture unless the CPU tensor "
+      "is "
+      "pinned. Please use tensor.pin_memory() or allocate the tensor with pin_memory=True.");
+}
+
 void copy_from_host(const at::Tensor& self, const at::Tensor& src, bool non_blocking) {
   const auto stream = current_stream(self.device().index());
   if (is_pinned(src)) {
+    if (!non_blocking) {
+      forbid_in_capture(stream, "copy_");
+    }
     launch("copy_", stream, {writes(self), reads(src)}, CopyKernel{}, kCopyCost, accelEngineCopy);
     if (!non_blocking) {
       synchronize_stream(stream, "copy_");
     }
     return;
   }
+  check_pageable(stream);
   const size_t bytes = src.numel() * src.element_size();
   if (bytes <= kCaptureBytes) {
     launch("copy_", stream, {writes(self), reads(src)}, CopyKernel{}, kCopyCost, accelEngineCopy);
@@ -106,6 +119,9 @@ void copy_to_host(const at::Tensor& self, const at::Tensor& src, bool non_blocki
   if (non_blocking && is_pinned(self)) {
     launch("copy_", stream, {writes(self), reads(src)}, CopyKernel{}, kCopyCost, accelEngineCopy);
   } else {
+    if (!is_pinned(self)) {
+      check_pageable(stream);
+    }
     launch_and_wait(
         "copy_",
         stream,

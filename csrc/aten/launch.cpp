@@ -517,6 +517,9 @@ void launch_and_wait(
     const std::function<void(at::TensorList)>& kernel,
     const char* caller,
     accelEngine engine) {
+  if (C10_UNLIKELY(g_captures.load(std::memory_order_relaxed) != 0)) {
+    forbid_in_capture(stream, c10::str(name, " (", caller, ")").c_str());
+  }
   const auto call = std::make_shared<Call>();
   call->kernel = &kernel;
   auto owner = std::make_unique<CallPtr>(call);

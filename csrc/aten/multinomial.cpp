@@ -121,7 +121,7 @@ Tensor draw_from_cpu(
 }
 
 void draw(const Tensor& out, const Tensor& weights, bool replacement, GeneratorImpl* generator) {
-  const Key key = reserve_key(generator);
+  const CallKey key = reserve_key(generator);
   launch(
       "multinomial",
       current_stream(weights.device().index()),
@@ -130,7 +130,8 @@ void draw(const Tensor& out, const Tensor& weights, bool replacement, GeneratorI
         const auto rows = t[1].dim() == 1 ? t[1].unsqueeze(0) : t[1];
         const auto weights = rows.to(at::kDouble).contiguous();
         const auto result = at::empty({rows.size(0), t[0].size(-1)}, at::TensorOptions(at::kLong));
-        (replacement ? draw_with_replacement : draw_without_replacement)(result, weights, key);
+        const auto sample = replacement ? draw_with_replacement : draw_without_replacement;
+        sample(result, weights, key.resolve());
         t[0].copy_(result.view_as(t[0]));
       });
 }

@@ -45,7 +45,7 @@ void fill_philox(
       name,
       current_stream(self.device().index()),
       {writes(self)},
-      [key = reserve_key(generator), philox](at::TensorList t) { philox(t[0], key); });
+      [key = reserve_key(generator), philox](at::TensorList t) { philox(t[0], key.resolve()); });
 }
 
 // Fills `self` with cpu(alias, generator) on the worker, where the generator wraps the CPU's.
@@ -227,7 +227,9 @@ struct Bernoulli {
         "bernoulli_",
         stream,
         {writes(self), reads(*probabilities)},
-        [key = reserve_key(impl)](at::TensorList t) { random::bernoulli(t[0], key, t[1]); });
+        [key = reserve_key(impl)](at::TensorList t) {
+          random::bernoulli(t[0], key.resolve(), t[1]);
+        });
   }
 };
 
@@ -440,7 +442,7 @@ native_dropout(const at::Tensor& input, double p, std::optional<bool> train) {
         stream,
         {writes(out), writes(mask), reads(input)},
         [key = reserve_key(impl), p](at::TensorList t) {
-          random::dropout(t[0], t[1], t[2], key, p);
+          random::dropout(t[0], t[1], t[2], key.resolve(), p);
         });
   }
   return {out, mask};

@@ -82,13 +82,13 @@ Tensor& rrelu_out(
     return out;
   }
   out.resize_(self.sizes());
-  const Key key = reserve_key(impl);
+  const CallKey key = reserve_key(impl);
   launch(
       "rrelu_with_noise",
       current_stream(self.device().index()),
       {writes(out), writes(noise), reads(self)},
       [key, low = lower.toDouble(), high = upper.toDouble()](at::TensorList t) {
-        rrelu(t[0], t[1], t[2], key, low, high);
+        rrelu(t[0], t[1], t[2], key.resolve(), low, high);
       });
   return out;
 }

@@ -170,6 +170,9 @@ void run_on_cpu(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::
   stack->resize(stack->size() - num_arguments);
 
   const auto device = device_of_call(arguments);
+  if (C10_UNLIKELY(g_captures.load(std::memory_order_relaxed) != 0)) {
+    forbid_in_capture(current_stream(device.index()), (schema.name() + " (fallback)").c_str());
+  }
   check_same_device(schema, arguments, device);
   auto generator = generator_argument(schema, arguments, device);
   if (generator) {

@@ -84,6 +84,7 @@ void wait_for(Heap& heap, std::initializer_list<Heap::What> what, const char* ca
     tickets = heap.outstanding(what);
     heap.stats.num_sync_all_streams += tickets.empty() ? 0 : 1;
   }
+  const RelaxedCapture relaxed; // what a ticket is of runs, whatever captures
   for (const auto& ticket : tickets) {
     check(accelStreamWaitTicket(ticket.stream, ticket.value, caller));
   }
@@ -197,6 +198,11 @@ void poison_before_free(Heap& heap, void* ptr, Ticket record) {
       return;
     }
     order.stream = block->pool->stream;
+    // A graph would write at each replay, also to what is not its own, and to a stream that was
+    // joined back already. Its next allocation poisons the block.
+    if (capture_of(order.stream) != 0) {
+      return;
+    }
     bytes = block->size;
     own = block->taken_by(record);
   }

@@ -43,6 +43,7 @@ class CachingAllocator final : public c10::DeviceAllocator {
     if (!initialized()) {
       return;
     }
+    forbid_in_capture(current_stream(), "empty_cache");
     for (c10::DeviceIndex index = 0; index < device_count(); ++index) {
       auto& heap = heap_of(index);
       if (this_record().stream == nullptr) {

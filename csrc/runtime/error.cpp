@@ -34,6 +34,7 @@ void check(accelError_t code) {
     case accelErrorLaunchFailure:
       throw_accelerator_error(code, "accel kernel failed: " + message + late_hint());
     case accelErrorAborted:
+    case accelErrorCapture:
       throw_accelerator_error(code, message);
     case accelErrorInvalidDevice:
     case accelErrorInvalidValue:

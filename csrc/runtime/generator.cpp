@@ -12,6 +12,7 @@
 #include <limits>
 #include <string_view>
 
+#include "graph_rng.h"
 #include "philox.h"
 
 namespace accel {
@@ -49,10 +50,23 @@ struct DefaultGenerator {
 
 } // namespace
 
-GeneratorImpl::GeneratorImpl(c10::DeviceIndex index)
+Key CallKey::resolve() const {
+  return cell_ == nullptr ? value_ : philox::call_key(cell_->seed, cell_->offset + value_);
+}
+
+std::pair<int64_t, int64_t> CallKey::pack() const {
+  return {std::bit_cast<int64_t>(value_), std::bit_cast<int64_t>(cell_)};
+}
+
+CallKey CallKey::unpack(int64_t first, int64_t second) {
+  return {std::bit_cast<const RngCell*>(second), std::bit_cast<uint64_t>(first)};
+}
+
+GeneratorImpl::GeneratorImpl(c10::DeviceIndex index, std::shared_ptr<GeneratorState> state)
     : c10::GeneratorImpl(
           c10::Device(kDeviceType, index),
-          c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)) {
+          c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
+      state_(std::move(state)) {
   if (draws_cpu_numbers()) {
     cpu_ = at::detail::createCPUGenerator();
   }
@@ -68,8 +82,25 @@ void GeneratorImpl::set_current_seed(uint64_t seed) {
     std::lock_guard<std::mutex> lock(cpu_->mutex());
     cpu_->set_current_seed(seed);
   }
-  seed_ = seed;
-  offset_ = 0;
+  const bool captured = GraphRng::of_current_stream(device().index()) != nullptr;
+  std::lock_guard<std::mutex> lock(state_->mutex);
+  if (captured) {
+    TORCH_CHECK(
+        state_->seed == seed,
+        "Generator.manual_seed can be called during stream capture only if new seed is the same as "
+        "the original seed.");
+    return;
+  }
+  state_->seed = seed;
+  state_->offset = 0;
+}
+
+void GeneratorImpl::check_not_captured(const char* call) const {
+  TORCH_CHECK(
+      GraphRng::of_current_stream(device().index()) == nullptr,
+      "Cannot call ",
+      call,
+      " during accel graph capture.");
 }
 
 void GeneratorImpl::set_offset(uint64_t offset) {
@@ -77,9 +108,19 @@ void GeneratorImpl::set_offset(uint64_t offset) {
       !cpu_,
       "accel: set_offset needs the Philox generator, but ACCEL_RNG=cpu draws the CPU's numbers, "
       "which have no offset. Unset ACCEL_RNG or use set_state.");
+  check_not_captured("Generator.set_offset");
+  move_to(offset);
+}
+
+void GeneratorImpl::move_to(uint64_t offset) {
   TORCH_CHECK(
       offset % kOffsetPerCall == 0, "accel: offset must be a multiple of 4, but got ", offset);
-  offset_ = offset;
+  if (const auto rng = GraphRng::of_current_stream(device().index())) {
+    rng->set_offset(state_, offset);
+    return;
+  }
+  std::lock_guard<std::mutex> lock(state_->mutex);
+  state_->offset = offset;
 }
 
 uint64_t GeneratorImpl::get_offset() const {
@@ -87,14 +128,21 @@ uint64_t GeneratorImpl::get_offset() const {
       !cpu_,
       "accel: get_offset needs the Philox generator, but ACCEL_RNG=cpu draws the CPU's numbers, "
       "which have no offset. Unset ACCEL_RNG or use get_state.");
-  return offset_;
+  check_not_captured("Generator.get_offset");
+  std::lock_guard<std::mutex> lock(state_->mutex);
+  return state_->offset;
 }
 
 uint64_t GeneratorImpl::current_seed() const {
-  return cpu_ ? cpu_->current_seed() : seed_;
+  if (cpu_) {
+    return cpu_->current_seed();
+  }
+  std::lock_guard<std::mutex> lock(state_->mutex);
+  return state_->seed;
 }
 
 uint64_t GeneratorImpl::seed() {
+  check_not_captured("Generator.seed");
   const uint64_t random = c10::detail::getNonDeterministicRandom(/*is_cuda=*/true);
   set_current_seed(random);
   return random;
@@ -106,10 +154,14 @@ c10::intrusive_ptr<c10::TensorImpl> GeneratorImpl::get_state() const {
     std::lock_guard<std::mutex> lock(cpu.unsafeGetGeneratorImpl()->mutex_);
     return cpu.unsafeGetGeneratorImpl()->get_state();
   }
+  const uint64_t seed = current_seed();
+  // In a capture the offset is the graph's: what torch.utils.checkpoint saves and sets again.
+  const auto rng = GraphRng::of_current_stream(device().index());
+  const uint64_t offset = rng != nullptr ? rng->offset(state_) : get_offset();
   at::Tensor state(at::detail::empty_cpu({kStateBytes}, c10::ScalarType::Byte));
   auto* bytes = state.mutable_data_ptr<uint8_t>();
-  std::memcpy(bytes, &seed_, kSeedBytes);
-  std::memcpy(bytes + kSeedBytes, &offset_, sizeof(offset_));
+  std::memcpy(bytes, &seed, kSeedBytes);
+  std::memcpy(bytes + kSeedBytes, &offset, sizeof(offset));
   return state.getIntrusivePtr();
 }
 
@@ -133,27 +185,53 @@ void GeneratorImpl::set_state(const c10::TensorImpl& state) {
   if (state.numel() == kStateBytes) {
     std::memcpy(&offset, bytes + kSeedBytes, sizeof(offset));
   }
-  set_offset(offset); // throws first, so that a refused state changes nothing
-  seed_ = seed;
+  TORCH_CHECK( // first, so that a refused state changes nothing
+      offset % kOffsetPerCall == 0,
+      "accel: offset must be a multiple of 4, but got ",
+      offset);
+  set_current_seed(seed);
+  move_to(offset);
+}
+
+void GeneratorImpl::graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& state) {
+  auto* const other = dynamic_cast<GeneratorImpl*>(state.get());
+  TORCH_CHECK(
+      other != nullptr && other->device() == device() && !cpu_,
+      "accel: graphsafe_set_state needs a Philox generator of ",
+      device());
+  state_ = other->state_;
+}
+
+c10::intrusive_ptr<c10::GeneratorImpl> GeneratorImpl::graphsafe_get_state() const {
+  TORCH_CHECK(!cpu_, "accel: graphsafe_get_state needs the Philox generator; unset ACCEL_RNG");
+  return c10::make_intrusive<GeneratorImpl>(device().index(), state_);
 }
 
 GeneratorImpl* GeneratorImpl::clone_impl() const {
+  check_not_captured("Generator.clone_state");
   std::optional<at::Generator> cpu;
   if (cpu_) {
     std::lock_guard<std::mutex> lock(cpu_->unsafeGetGeneratorImpl()->mutex_);
     cpu = cpu_->clone();
   }
   auto* copy = new GeneratorImpl(device().index()); // clone() takes the first reference
-  copy->seed_ = seed_;
-  copy->offset_ = offset_;
+  {
+    std::lock_guard<std::mutex> lock(state_->mutex);
+    copy->state_->seed = state_->seed;
+    copy->state_->offset = state_->offset;
+  }
   copy->cpu_ = std::move(cpu);
   return copy;
 }
 
-Key GeneratorImpl::reserve_key() {
+CallKey GeneratorImpl::reserve_key() {
   TORCH_INTERNAL_ASSERT(!cpu_, "ACCEL_RNG=cpu has no keys");
-  const Key key = philox::call_key(seed_, offset_);
-  offset_ += kOffsetPerCall;
+  if (const auto rng = GraphRng::of_current_stream(device().index())) {
+    return rng->reserve(state_);
+  }
+  std::lock_guard<std::mutex> lock(state_->mutex);
+  const CallKey key(philox::call_key(state_->seed, state_->offset));
+  state_->offset += kOffsetPerCall;
   return key;
 }
 
@@ -210,7 +288,7 @@ at::Generator cpu_generator_for_call(GeneratorImpl* generator) {
     return *generator->cpu();
   }
   std::lock_guard<std::mutex> lock(generator->mutex_);
-  return at::detail::createCPUGenerator(generator->reserve_key());
+  return at::detail::createCPUGenerator(generator->reserve_key().resolve());
 }
 
 } // namespace accel

@@ -10,8 +10,10 @@
 #include <ATen/core/Generator.h>
 #include <c10/core/GeneratorImpl.h>
 
+#include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "device.h"
 
@@ -21,9 +23,43 @@ namespace accel {
 using Key = uint64_t;
 constexpr uint64_t kOffsetPerCall = 4;
 
+// Where the numbers of one launch of a graph begin: see graph_rng.h.
+struct RngCell {
+  uint64_t seed = 0;
+  uint64_t offset = 0;
+};
+
+// What a random call draws with, as its record keeps it: its key, or, captured, where to find it.
+class CallKey {
+ public:
+  explicit CallKey(Key key) : value_(key) {}
+  CallKey(const RngCell* cell, uint64_t offset) : cell_(cell), value_(offset) {}
+
+  // On the worker.
+  Key resolve() const;
+
+  // Both as numbers, for a backward that draws again what its forward drew.
+  std::pair<int64_t, int64_t> pack() const;
+  static CallKey unpack(int64_t first, int64_t second);
+
+ private:
+  const RngCell* cell_ = nullptr; // null: not captured
+  uint64_t value_; // the key, or the offset within the graph
+};
+
+// What torch calls a graph-safe state: generators may share it, graphs refer to it.
+struct GeneratorState {
+  std::mutex mutex; // a leaf
+  uint64_t seed = c10::default_rng_seed_val;
+  uint64_t offset = 0;
+};
+
 class GeneratorImpl final : public c10::GeneratorImpl {
  public:
-  explicit GeneratorImpl(c10::DeviceIndex index);
+  // With a state of its own, or a shared one.
+  explicit GeneratorImpl(
+      c10::DeviceIndex index,
+      std::shared_ptr<GeneratorState> state = std::make_shared<GeneratorState>());
   ~GeneratorImpl() override = default;
 
   static c10::DeviceType device_type() {
@@ -38,9 +74,15 @@ class GeneratorImpl final : public c10::GeneratorImpl {
   void set_state(const c10::TensorImpl& state) override;
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override;
 
-  // Philox: the key of the next call. Requires !cpu(). Caller holds mutex_ (as for every generator
-  // of torch).
-  Key reserve_key();
+  void graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& state) override;
+  c10::intrusive_ptr<c10::GeneratorImpl> graphsafe_get_state() const override;
+  const std::shared_ptr<GeneratorState>& state() const {
+    return state_;
+  }
+
+  // Philox: what the next call draws with. Requires !cpu(). Caller holds mutex_ (as for every
+  // generator of torch).
+  CallKey reserve_key();
   // ACCEL_RNG=cpu: the generator that CPU kernels draw from; none in Philox mode.
   const std::optional<at::Generator>& cpu() const {
     return cpu_;
@@ -48,9 +90,12 @@ class GeneratorImpl final : public c10::GeneratorImpl {
 
  private:
   GeneratorImpl* clone_impl() const override;
+  // Throws if the current stream captures.
+  void check_not_captured(const char* call) const;
+  // As set_offset, and within a graph while the current stream captures.
+  void move_to(uint64_t offset);
 
-  uint64_t seed_ = c10::default_rng_seed_val;
-  uint64_t offset_ = 0;
+  std::shared_ptr<GeneratorState> state_;
   std::optional<at::Generator> cpu_;
 };
 
@@ -69,7 +114,7 @@ GeneratorImpl* generator_or_default(
 at::Generator cpu_generator_for_call(GeneratorImpl* generator);
 
 // One key for one call, reserved under the generator's lock.
-inline Key reserve_key(GeneratorImpl* generator) {
+inline CallKey reserve_key(GeneratorImpl* generator) {
   std::lock_guard<std::mutex> lock(generator->mutex_);
   return generator->reserve_key();
 }

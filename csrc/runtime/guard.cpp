@@ -68,6 +68,9 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
   void* getStreamNativeHandle(const c10::Stream stream) const override {
     return native(stream);
   }
+  bool isStreamCapturing(const c10::Stream& stream) const override {
+    return capture_id(stream) != 0;
+  }
   bool queryStream(const c10::Stream& stream) const override {
     return query_stream(stream);
   }

@@ -59,8 +59,8 @@ struct PinnedCache final : at::CachingHostAllocatorImpl<c10::Stream, Ticket> {
     return current_stream();
   }
 
-  bool stream_is_capturing(c10::Stream) const override {
-    return false;
+  bool stream_is_capturing(c10::Stream stream) const override {
+    return capture_id(stream) != 0;
   }
 };
 

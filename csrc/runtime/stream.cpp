@@ -106,6 +106,24 @@ c10::Stream from_native(accelStream_t stream) {
   TORCH_CHECK(false, "accel: the driver stream ", stream, " was not made by torch");
 }
 
+uint64_t capture_of(accelStream_t stream) noexcept {
+  uint64_t id = 0;
+  return accelStreamGetCaptureInfo(stream, nullptr, &id) == accelSuccess ? id : 0;
+}
+
+uint64_t capture_id(c10::Stream stream) noexcept {
+  if (stream.id() < 0 || stream.id() >= kIds) {
+    return 0;
+  }
+  auto* const made =
+      all_streams()[stream.device_index()].streams[stream.id()].load(std::memory_order_acquire);
+  return made == nullptr ? 0 : capture_of(made);
+}
+
+void forbid_in_capture(c10::Stream stream, const char* call) {
+  check(accelCaptureForbid(native(stream), call));
+}
+
 bool query_stream(c10::Stream stream) {
   const auto code = accelStreamQuery(native(stream));
   if (code == accelErrorNotReady) {

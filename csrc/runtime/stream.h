@@ -5,6 +5,9 @@
 
 #include <c10/core/Stream.h>
 
+#include <atomic>
+
+#include "../driver/accel_graph.h"
 #include "device.h"
 
 namespace accel {
@@ -24,6 +27,32 @@ c10::Stream exchange_stream(c10::Stream stream);
 ACCEL_API accelStream_t native(c10::Stream stream);
 // The torch stream of a driver handle made by this file.
 ACCEL_API c10::Stream from_native(accelStream_t stream);
+
+// The captures that torch has under way: while there is none, nothing asks further.
+inline std::atomic<size_t> g_captures{0};
+// The capture that the stream is part of, or 0. Lock-free; does not initialise.
+uint64_t capture_id(c10::Stream stream) noexcept;
+uint64_t capture_of(accelStream_t stream) noexcept;
+// Throws, with a text that names `call`, where a capture forbids to wait for `stream`; see
+// accel_graph.h.
+void forbid_in_capture(c10::Stream stream, const char* call);
+
+// While alive, no capture of another stream or thread forbids this thread to wait: for what must be
+// waited for, such as memory, and is known to run.
+class RelaxedCapture {
+ public:
+  RelaxedCapture() noexcept {
+    accelThreadExchangeCaptureMode(&mode_);
+  }
+  ~RelaxedCapture() {
+    accelThreadExchangeCaptureMode(&mode_);
+  }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  accelCaptureMode mode_ = accelCaptureRelaxed;
+};
 
 bool query_stream(c10::Stream stream);
 // Waits (GIL released) and raises a kernel's failure. `caller` names the public function for

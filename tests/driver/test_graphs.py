@@ -244,7 +244,6 @@ def test_nodes_are_traced_under_the_launch(driver, stream, memory):
 ILLEGAL = {
     "synchronize": lambda driver, stream, memory: stream.synchronize("Tensor.item"),
     "query": lambda driver, stream, memory: stream.query(),
-    "wait_ticket": lambda driver, stream, memory: stream.wait_ticket(0, "Tensor.item"),
     "device": lambda driver, stream, memory: driver.device_synchronize(0, "Tensor.item"),
     "download": lambda driver, stream, memory: driver.memcpy(
         np.zeros(4).ctypes.data, memory().address, 32, stream, "Tensor.item"
@@ -272,6 +271,21 @@ def test_a_capturing_stream_cannot_be_waited_for(driver, stream, memory, call, m
     driver.append(stream, x.address, 2)  # the stream is as before
     stream.synchronize()
     assert values(x) == [2]
+
+
+def test_work_from_before_the_capture_may_be_waited_for_in_relaxed_mode(driver, stream, memory):
+    """Allocators do, who know the ticket."""
+    x = memory()
+    ticket = driver.append(stream, x.address, 1)
+    stream.begin_capture()
+    mode = driver.exchange_capture_mode(RELAXED)
+    stream.wait_ticket(ticket)
+    driver.exchange_capture_mode(mode)
+    assert values(x) == [1]
+    with pytest.raises(driver.Error, match="test: operation not permitted while this thread"):
+        stream.wait_ticket(ticket)
+    with pytest.raises(driver.Error, match="previous error"):
+        stream.end_capture()
 
 
 @pytest.mark.parametrize("call", ["query", "synchronize"])
