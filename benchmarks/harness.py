@@ -23,7 +23,10 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from torch_accel.testing import hold_stream
+
 Work = Callable[[], object]
+Clock = Callable[[Work, int], float]  # seconds per call
 
 
 @dataclass(frozen=True)
@@ -69,12 +72,24 @@ def seconds(work: Work, calls: int) -> float:
     return (time.perf_counter() - start) / calls
 
 
-def measure(workload: Workload, rounds: int) -> Measured:
+def host_seconds(work: Work, calls: int) -> float:
+    """Per call, of the host alone: the device begins when all is enqueued, so a round must fit into the stream's queue."""
+    torch.accelerator.synchronize()
+    with hold_stream():
+        start = time.perf_counter()
+        for _ in range(calls):
+            work()
+        passed = time.perf_counter() - start
+    torch.accelerator.synchronize()
+    return passed / calls
+
+
+def measure(workload: Workload, rounds: int, clock: Clock = seconds) -> Measured:
     """Times both ways in turn, after a round of each that warms caches, threads and fresh memory."""
     works = (workload.base(), workload.other())
     for work in works:
-        seconds(work, workload.calls)
-    pairs = [tuple(seconds(work, workload.calls) for work in works) for _ in range(rounds)]
+        clock(work, workload.calls)
+    pairs = [tuple(clock(work, workload.calls) for work in works) for _ in range(rounds)]
     low, middle, high = statistics.quantiles([other / base for base, other in pairs], n=4)
     base, other = (statistics.median(times) * 1e6 for times in zip(*pairs, strict=True))
     return Measured(workload.name, base, other, low, middle, high)
@@ -107,6 +122,7 @@ def main(
     rounds: int = 15,
     base: str = "CPU",
     other: str = "accel",
+    clock: Clock = seconds,
     argv: list[str] | None = None,
 ) -> list[Measured]:
     """The program of a script: options, a table on the terminal, a line of JSON when asked.
@@ -115,6 +131,7 @@ def main(
         doc: the docstring of the script; its first line is the help.
         rounds: how many by default.
         base, other: the titles of the two columns.
+        clock: ``seconds`` or ``host_seconds``.
     """
     parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=rounds)
@@ -122,7 +139,7 @@ def main(
     parser.add_argument("--json", type=Path, help="append conditions and figures to this file, as one line of JSON")
     options = parser.parse_args(argv)
     chosen = [workload for workload in workloads if options.words in workload.name]
-    done = [measure(workload, options.rounds) for workload in chosen]
+    done = [measure(workload, options.rounds, clock) for workload in chosen]
     table = Table("workload", f"{base}, us", f"{other}, us", f"{other}/{base}", "quartiles")
     for m in done:
         table.add_row(m.name, f"{m.base_us:.1f}", f"{m.other_us:.1f}", f"{m.ratio:.2f}", f"{m.low:.2f} to {m.high:.2f}")
