@@ -338,7 +338,11 @@ def test_out_of_memory(script: Script) -> None:
     )
     assert_expected_inline(
         child.stdout.strip(),
-        """accel out of memory. Tried to allocate 30.00 MiB. Device accel:0 has a total capacity of 64.00 MiB of which 24.00 MiB is free. 40.00 MiB is allocated by torch_accel, 0 bytes is reserved but unallocated. Raise ACCEL_MEMORY, free tensors, or call torch.accel.empty_cache().""",
+        """\
+accel out of memory. Tried to allocate 30.00 MiB. Device accel:0 has a total capacity of 64.00 MiB of which 24.00 MiB is free. 40.00 MiB is allocated by torch_accel, 0 bytes is reserved but unallocated. Raise ACCEL_MEMORY, free tensors, or call torch.accel.empty_cache().
+The largest blocks in use:
+  40.00 MiB: 1 block of 40.00 MiB on stream 0
+torch.accel.memory._record_memory_history() shows where they were allocated.""",
     )
 
 
