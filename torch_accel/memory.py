@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import pickle
 import sys
 from collections import OrderedDict
@@ -241,7 +242,33 @@ def memory_snapshot(mempool_id: tuple[int, int] | None = None, include_traces: b
     return list(_C._memory_snapshot(mempool_id or (0, 0), include_traces)["segments"])
 
 
-def _record_memory_history(
+def _record_memory_history_legacy(
+    enabled: bool,
+    record_context: bool = True,
+    trace_alloc_max_entries: int = 1,
+    trace_alloc_record_context: bool = False,
+    device: Device = None,
+    record_context_cpp: bool = False,
+    clear_history: bool = False,
+    compile_context: bool = False,
+    global_record_annotations: bool = False,
+    skip_actions: list[str] | None = None,
+) -> None:
+    """torch.cuda's older arguments, which a bool in the first place selects."""
+    _record_memory_history_impl(
+        "all" if enabled else None,
+        "alloc" if trace_alloc_record_context else "state" if record_context else None,
+        "all" if record_context_cpp else "python",
+        trace_alloc_max_entries,
+        device,
+        clear_history,
+        compile_context,
+        global_record_annotations,
+        skip_actions,
+    )
+
+
+def _record_memory_history_impl(
     enabled: Literal["state", "all"] | None = "all",
     context: Literal["state", "alloc", "all"] | None = "all",
     stacks: Literal["python", "all"] = "all",
@@ -252,6 +279,20 @@ def _record_memory_history(
     global_record_annotations: bool = False,
     skip_actions: list[str] | None = None,
 ) -> None:
+    lazy_init()
+    _C._record_memory_history(
+        enabled,
+        context,
+        stacks,
+        max_entries,
+        clear_history,
+        compile_context,
+        global_record_annotations,
+        skip_actions or [],
+    )
+
+
+def _record_memory_history(enabled: Literal["state", "all"] | bool | None = "all", *args: Any, **kwargs: Any) -> None:
     """Starts or stops the recording of allocations and frees, as torch.cuda.memory._record_memory_history.
 
     A free is recorded when it is asked for and when the memory may be used again. What a worker allocates for a fallback has
@@ -269,20 +310,18 @@ def _record_memory_history(
         skip_actions: actions not to record: "alloc", "free_requested", "free_completed", "segment_alloc",
             "segment_free", "oom", "snapshot".
 
+    A bool as ``enabled`` selects torch.cuda's older arguments (``record_context``, ``trace_alloc_max_entries``, ...).
+
     Raises:
         RuntimeError: an argument has a value that is not listed here.
     """
-    lazy_init()
-    _C._record_memory_history(
-        enabled,
-        context,
-        stacks,
-        max_entries,
-        clear_history,
-        compile_context,
-        global_record_annotations,
-        skip_actions or [],
-    )
+    if isinstance(enabled, bool):
+        _record_memory_history_legacy(enabled, *args, **kwargs)
+    else:
+        _record_memory_history_impl(enabled, *args, **kwargs)
+
+
+_record_memory_history.__signature__ = inspect.signature(_record_memory_history_impl)  # type: ignore[attr-defined]
 
 
 def _snapshot(device: Device = None, augment_with_fx_traces: bool = False) -> dict[str, Any]:

@@ -242,6 +242,17 @@ def test_unknown_arguments(arguments, message):
         memory._record_memory_history(**arguments)
 
 
+def test_the_older_arguments(stream):
+    memory._record_memory_history(
+        True, trace_alloc_max_entries=100, trace_alloc_record_context=True, clear_history=True
+    )
+    x = allocate_here()
+    assert "allocate_here" in functions(trace(stream)[-1])
+    memory._record_memory_history(False)
+    del x
+    assert trace(stream) == []
+
+
 def test_metadata_goes_into_the_entries(stream):
     record()
     memory._set_memory_metadata("forward")
