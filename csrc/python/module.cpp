@@ -84,5 +84,6 @@ PYBIND11_MODULE(_C, m) {
   bind_device(m);
   bind_graphs(m);
   bind_memory(m);
+  bind_snapshot(m);
   bind_testing(m);
 }

@@ -9,6 +9,7 @@
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include <functional>
+#include <memory>
 
 #include "stream.h"
 
@@ -77,18 +78,34 @@ void begin_allocate_this_thread_to_pool(c10::DeviceIndex index, c10::MempoolId_t
 // Ends the routing; release_pool() is the caller's to call. Throws if it had not begun.
 void end_allocate_to_pool(c10::DeviceIndex index, c10::MempoolId_t id);
 
-// The thread in whose name this one allocates: itself, unless a worker acts for a waiting caller.
+// In whose name memory is allocated.
+struct Requester {
+  uint64_t thread = 0;
+  std::shared_ptr<c10::GatheredContext> stack; // where the history records stacks
+
+  static Requester of_this_thread();
+};
+
+// While alive, this thread, a worker, allocates in the name of a caller that waits for it.
 class ActingFor {
  public:
-  explicit ActingFor(uint64_t thread);
+  explicit ActingFor(const Requester& requester);
   ~ActingFor();
   ActingFor(const ActingFor&) = delete;
   ActingFor& operator=(const ActingFor&) = delete;
 
-  static uint64_t current();
-
  private:
-  const uint64_t outer_;
+  const Requester* const outer_;
 };
+
+// ---- Limits
+
+// The part of the device's memory, 0 to 1, that this process may reserve.
+void set_memory_fraction(c10::DeviceIndex index, double fraction);
+double memory_fraction(c10::DeviceIndex index);
+// Off: outside private pools every allocation has a segment of its own, which goes back to the chip
+// once it is free and its work complete (at the latest at the next allocation of the device).
+void enable_caching(bool on);
+bool caching_enabled();
 
 } // namespace accel

@@ -18,7 +18,8 @@ namespace {
 using Config = c10::CachingAllocator::AcceleratorAllocatorConfig;
 
 bool should_split(const Block& block, size_t size) {
-  if (const auto* const owner = block.pool->owner; owner != nullptr && owner->no_split) {
+  const auto* const owner = block.pool->owner;
+  if (owner != nullptr ? owner->no_split : !caching_enabled()) {
     return false;
   }
   const auto rest = block.size - size;
@@ -105,6 +106,10 @@ Pool& Heap::pool_of(const Request& request, bool now) {
 }
 
 Block* Heap::take(const Request& request) {
+  if (request.owner == nullptr && !caching_enabled()) {
+    release(SIZE_MAX, kGeneralPool, request.context);
+    return nullptr;
+  }
   auto* const block = take_from(pool_of(request, request.now), request);
   return block != nullptr ? block : take_from(pool_of(request, !request.now), request);
 }
@@ -136,6 +141,9 @@ Block* Heap::take_from(Pool& pool, const Request& request) {
 Block* Heap::grow(const Request& request) {
   collect_garbage();
   const auto size = segment_size(request.size);
+  if (static_cast<size_t>(stats.reserved_bytes[0].current) + size > allowed) {
+    return nullptr;
+  }
   void* ptr = nullptr;
   const auto code = accelMalloc(index_, size, &ptr);
   if (code == accelErrorOutOfMemory) {
@@ -147,8 +155,10 @@ Block* Heap::grow(const Request& request) {
   block->size = size;
   block->pool = &pool_of(request, request.now);
   block->segment = &segments_[ptr];
-  *block->segment = {ptr, size, request.requested, block->pool, block};
+  *block->segment = {ptr, size, request.requested, block->pool, block, request.context};
   count_segment(stats, *block->pool, size, 1);
+  history.record(
+      TraceEntry::SEGMENT_ALLOC, ptr, size, request.stream, pool_id(*block->pool), request.context);
   return hand_out(block, request);
 }
 
@@ -183,6 +193,7 @@ Block* Heap::hand_out(Block* block, const Request& request) {
   }
   block->requested = request.requested;
   block->born = request.record;
+  block->context = request.context;
   allocated_.emplace(block->ptr, block);
   const auto size = static_cast<int64_t>(block->size);
   count(stats.allocation, pool, 1);
@@ -193,6 +204,8 @@ Block* Heap::hand_out(Block* block, const Request& request) {
   if (block->size >= Config::max_split_size()) {
     stats.oversize_allocations.increase(1);
   }
+  history.record(
+      TraceEntry::ALLOC, block->ptr, block->requested, pool.stream, pool_id(pool), block->context);
   return block;
 }
 
@@ -209,7 +222,7 @@ void Heap::add_user(Block* block, accelStream_t stream) {
   }
 }
 
-void Heap::free(Block* block, Ticket record) {
+void Heap::free(Block* block, Ticket record, const Context& context) {
   auto& pool = *block->pool;
   allocated_.erase(block->ptr);
   count(stats.allocation, pool, -1);
@@ -217,11 +230,18 @@ void Heap::free(Block* block, Ticket record) {
   if (block->size >= Config::max_split_size()) {
     stats.oversize_allocations.decrease(1);
   }
+  history.record(
+      TraceEntry::FREE_REQUESTED,
+      block->ptr,
+      block->requested,
+      pool.stream,
+      pool_id(pool),
+      context != nullptr ? context : block->context);
   // What a launch took and gives back itself, its worker may reuse at once. Any other block may be
   // named by launches still in the queue.
   block->ticket = block->taken_by(record) ? record.value - 1 : last_ticket(pool.stream).value;
   if (block->users.empty()) {
-    make_idle(block);
+    make_idle(block, context != nullptr ? context : block->context);
   } else if (captured(block)) {
     until_capture_ends_.push_back(block);
   } else {
@@ -257,15 +277,23 @@ void Heap::settle() {
         if (poison_) {
           poison_now(block->ptr, block->size);
         }
-        make_idle(block);
+        make_idle(block, block->context);
       }
     }
   }
 }
 
 // Merges the block with its idle neighbours and puts it into the free set.
-void Heap::make_idle(Block* block) {
+void Heap::make_idle(Block* block, const Context& context) {
   auto& pool = *block->pool;
+  history.record(
+      TraceEntry::FREE_COMPLETED,
+      block->ptr,
+      block->requested,
+      pool.stream,
+      pool_id(pool),
+      context);
+  block->context = nullptr;
   count(stats.active, pool, -1);
   count(stats.active_bytes, pool, -static_cast<int64_t>(block->size));
   count(stats.requested_bytes, pool, -static_cast<int64_t>(block->requested));

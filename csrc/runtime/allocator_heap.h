@@ -17,12 +17,15 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
+#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "allocator.h"
+#include "allocator_history.h"
 #include "stream.h"
 
 namespace accel {
@@ -72,6 +75,7 @@ struct Segment {
   size_t requested = 0; // by the allocation that made it
   const Pool* pool = nullptr;
   Block* head = nullptr; // its first block
+  Context context; // of the allocation that made it
 };
 
 struct Block {
@@ -87,6 +91,7 @@ struct Block {
   Ticket born; // the launch whose worker allocated it; null stream for a host allocation
   std::vector<accelStream_t> users; // other streams named by record_stream
   size_t pending_users = 0; // of those, the ones a deferred free still waits for
+  Context context; // of its allocation
   FreeSet::node_type node; // kept while the block is out of the set, so that a free never allocates
 
   bool is_split() const {
@@ -107,20 +112,43 @@ struct Request {
   PrivatePool* owner = nullptr; // valid until the heap is unlocked: see Heap::route
   bool now = false; // the worker's half of the ticket rule applies
   Ticket record; // the launch this worker runs; null stream on other threads
+  Context context;
 };
 
 // Rounds to the size of a block, honouring roundup_power2_divisions of PYTORCH_ALLOC_CONF.
 size_t round_size(size_t bytes);
+
+// What is known of an address in a segment.
+struct Owner {
+  c10::DeviceIndex device = 0;
+  size_t segment = 0;
+  size_t segment_size = 0;
+  size_t address = 0; // of the block
+  c10::CachingDeviceAllocator::BlockInfo block; // with the last free's stack if it is idle
+  accelStream_t stream = nullptr;
+  c10::MempoolId_t pool;
+};
+
+// Live blocks of one size on one stream.
+struct Tenants {
+  size_t size = 0;
+  accelStream_t stream = nullptr;
+  size_t count = 0;
+  Context context; // of one of them
+};
 
 // The caller of every member function but the constructor holds `mutex`.
 class Heap {
  public:
   using Stats = c10::CachingDeviceAllocator::DeviceStats;
 
-  Heap(c10::DeviceIndex index, bool poison) : index_(index), poison_(poison) {}
+  Heap(c10::DeviceIndex index, bool poison) : history(index), index_(index), poison_(poison) {}
 
   std::mutex mutex;
   Stats stats;
+  History history;
+  size_t allowed = SIZE_MAX; // bytes that may be reserved: see set_memory_fraction
+  double fraction = 1;
 
   // Sets the private pool that the request is for, null for the general ones. To be asked again
   // whenever the heap has been unlocked.
@@ -135,14 +163,17 @@ class Heap {
   Block* find(void* ptr) const;
   void add_user(Block* block, accelStream_t stream);
   // Ends the allocation; the block is idle at once or after settle() finds its users done.
-  // `record` is the launch that the calling worker runs.
-  void free(Block* block, Ticket record);
+  // `record` is the launch that the calling worker runs, `context` the stack of the free.
+  void free(Block* block, Ticket record, const Context& context);
   // Makes the deferred frees idle whose users are done.
   void settle();
   // Returns idle whole segments with complete tickets to the chip, largest first, until at least
   // `bytes` are released: of the general pools and of the private ones that nobody uses, or of
   // private pool `only`. Returns the bytes released.
-  size_t release(size_t bytes = SIZE_MAX, c10::MempoolId_t only = {0, 0});
+  size_t release(
+      size_t bytes = SIZE_MAX,
+      c10::MempoolId_t only = kGeneralPool,
+      const Context& context = nullptr);
 
   // The private pool of that id, or null.
   PrivatePool* private_pool(c10::MempoolId_t id) const;
@@ -154,10 +185,20 @@ class Heap {
 
   enum What { Deferred, Segments, Blocks };
   // The incomplete tickets (one a stream) that hold back deferred frees, idle whole segments that
-  // release() returns, or all idle blocks.
-  std::vector<Ticket> outstanding(std::initializer_list<What> what) const;
+  // release() returns, or all idle blocks; of private pool `only` where that is not the general
+  // one.
+  std::vector<Ticket> outstanding(
+      std::initializer_list<What> what,
+      c10::MempoolId_t only = kGeneralPool) const;
   // Bytes in idle blocks.
   size_t idle_bytes() const;
+  // The segments as they are now, by address, added to `list`.
+  void append_segments(std::vector<SegmentInfo>& list, c10::MempoolId_t only) const;
+  std::optional<Owner> owner(const void* address) const;
+  // The live blocks, largest first in groups of one size and stream.
+  std::vector<Tenants> tenants() const;
+  // Bytes in live blocks of private pools.
+  size_t allocated_in_private_pools() const;
   // Resets the peaks, or the counts since the start.
   void reset_stats(bool peak);
 
@@ -173,11 +214,11 @@ class Heap {
   Block* hand_out(Block* block, const Request& request);
   void defer(Block* block);
   bool captured(const Block* block) const;
-  void make_idle(Block* block);
+  void make_idle(Block* block, const Context& context);
   size_t absorb(Block* block, Block* neighbour);
   void insert(Block* block);
   void collect_garbage();
-  size_t release_from(Pools& pools, size_t bytes);
+  size_t release_from(Pools& pools, size_t bytes, const Context& context);
   void forget_unused_pools();
 
   const c10::DeviceIndex index_;
@@ -194,6 +235,11 @@ class Heap {
   // exists at replay only.
   std::vector<Block*> until_capture_ends_;
 };
+
+// Where a block belongs. The general pools have no owner.
+inline c10::MempoolId_t pool_id(const Pool& pool) {
+  return pool.owner == nullptr ? kGeneralPool : pool.owner->id;
+}
 
 // The newest complete ticket; 0 after shutdown, which keeps every pending block where it is.
 uint64_t completed(accelStream_t stream);
@@ -213,6 +259,18 @@ Ticket this_record();
 bool executes_now();
 // Waits, with nothing locked, for what Heap::outstanding names; raises a kernel's failure met
 // there.
-void wait_for(Heap& heap, std::initializer_list<Heap::What> what, const char* caller);
+void wait_for(
+    Heap& heap,
+    std::initializer_list<Heap::What> what,
+    const char* caller,
+    c10::MempoolId_t only = kGeneralPool);
+// Whom this worker acts for; null on any other thread.
+const Requester* acting_for();
+std::optional<Owner> owner_of(const void* address);
+[[noreturn]] void throw_out_of_memory(
+    Heap& heap,
+    c10::DeviceIndex index,
+    Request& request,
+    const std::string& why = "");
 
 } // namespace accel

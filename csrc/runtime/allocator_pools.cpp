@@ -10,12 +10,16 @@ namespace accel {
 
 namespace {
 
-thread_local uint64_t t_acting_for = 0;
+thread_local const Requester* t_acting_for = nullptr;
 
 uint64_t this_thread() {
   static std::atomic<uint64_t> threads{0};
   thread_local const uint64_t number = ++threads;
   return number;
+}
+
+uint64_t acting_thread() {
+  return t_acting_for != nullptr ? t_acting_for->thread : this_thread();
 }
 
 } // namespace
@@ -158,7 +162,7 @@ void begin_allocate_this_thread_to_pool(c10::DeviceIndex index, c10::MempoolId_t
   locked(index, [&](Heap& heap) {
     heap.begin_route(
         id,
-        [thread = ActingFor::current()](accelStream_t) { return ActingFor::current() == thread; },
+        [thread = acting_thread()](accelStream_t) { return acting_thread() == thread; },
         /*capture=*/false);
   });
 }
@@ -167,16 +171,20 @@ void end_allocate_to_pool(c10::DeviceIndex index, c10::MempoolId_t id) {
   locked(index, [&](Heap& heap) { heap.end_route(id); });
 }
 
-ActingFor::ActingFor(uint64_t thread) : outer_(t_acting_for) {
-  t_acting_for = thread;
+Requester Requester::of_this_thread() {
+  return {acting_thread(), context_for(RecordContext::STATE)};
+}
+
+ActingFor::ActingFor(const Requester& requester) : outer_(t_acting_for) {
+  t_acting_for = &requester;
 }
 
 ActingFor::~ActingFor() {
   t_acting_for = outer_;
 }
 
-uint64_t ActingFor::current() {
-  return t_acting_for != 0 ? t_acting_for : this_thread();
+const Requester* acting_for() {
+  return t_acting_for;
 }
 
 } // namespace accel

@@ -9,21 +9,21 @@ namespace accel {
 
 using Config = c10::CachingAllocator::AcceleratorAllocatorConfig;
 
-size_t Heap::release(size_t bytes, c10::MempoolId_t only) {
+size_t Heap::release(size_t bytes, c10::MempoolId_t only, const Context& context) {
   size_t released = 0;
   if (only == kGeneralPool) {
-    released += release_from(pools_, bytes);
+    released += release_from(pools_, bytes, context);
   }
   for (auto& [id, pool] : private_pools_) {
     if (pool->use_count == 0 && (only == kGeneralPool || only == id) && released < bytes) {
-      released += release_from(pool->pools, bytes - released);
+      released += release_from(pool->pools, bytes - released, context);
     }
   }
   forget_unused_pools();
   return released;
 }
 
-size_t Heap::release_from(Pools& pools, size_t bytes) {
+size_t Heap::release_from(Pools& pools, size_t bytes, const Context& context) {
   size_t released = 0;
   for (auto& [stream, kinds] : pools) {
     const auto newest = completed(stream);
@@ -35,6 +35,13 @@ size_t Heap::release_from(Pools& pools, size_t bytes) {
         }
         released += block->size;
         count_segment(stats, pool, block->size, -1);
+        history.record(
+            TraceEntry::SEGMENT_FREE,
+            block->ptr,
+            block->size,
+            stream,
+            pool_id(pool),
+            context != nullptr ? context : block->segment->context);
         segments_.erase(block->ptr);
         it = pool.free.erase(it);
         delete block;
@@ -52,13 +59,14 @@ void Heap::collect_garbage() {
     return;
   }
   const auto reserved = static_cast<double>(stats.reserved_bytes[0].current);
-  const auto excess = reserved - threshold * static_cast<double>(total);
+  const auto excess = reserved - threshold * static_cast<double>(std::min(total, allowed));
   if (excess > 0) {
     release(static_cast<size_t>(excess));
   }
 }
 
-std::vector<Ticket> Heap::outstanding(std::initializer_list<What> what) const {
+std::vector<Ticket> Heap::outstanding(std::initializer_list<What> what, c10::MempoolId_t only)
+    const {
   std::unordered_map<accelStream_t, uint64_t> newest;
   const auto note = [&newest](accelStream_t stream, uint64_t ticket) {
     auto& value = newest[stream];
@@ -67,8 +75,11 @@ std::vector<Ticket> Heap::outstanding(std::initializer_list<What> what) const {
   for (const auto kind : what) {
     if (kind == Deferred) {
       for (const auto& [stream, queue] : deferred_) {
-        if (!queue.empty()) {
-          note(stream, queue.back().first);
+        const auto last = std::find_if(queue.rbegin(), queue.rend(), [only](const auto& entry) {
+          return only == kGeneralPool || pool_id(*entry.second->pool) == only;
+        });
+        if (last != queue.rend()) {
+          note(stream, last->first);
         }
       }
       continue;
@@ -84,9 +95,11 @@ std::vector<Ticket> Heap::outstanding(std::initializer_list<What> what) const {
         }
       }
     };
-    note_idle(pools_);
+    if (only == kGeneralPool) {
+      note_idle(pools_);
+    }
     for (const auto& [id, pool] : private_pools_) {
-      if (kind == Blocks || pool->use_count == 0) {
+      if ((only == kGeneralPool || only == id) && (kind == Blocks || pool->use_count == 0)) {
         note_idle(pool->pools);
       }
     }

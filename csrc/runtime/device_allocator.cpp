@@ -44,14 +44,15 @@ class CachingAllocator final : public c10::DeviceAllocator {
       return;
     }
     forbid_in_capture(current_stream(), "empty_cache");
+    const auto context = context_for(RecordContext::ALL);
     for (c10::DeviceIndex index = 0; index < device_count(); ++index) {
       auto& heap = heap_of(index);
       if (this_record().stream == nullptr) {
-        wait_for(heap, {Heap::Deferred, Heap::Segments}, "memory.empty_cache");
+        wait_for(heap, {Heap::Deferred, Heap::Segments}, "memory.empty_cache", pool);
       }
       std::lock_guard<std::mutex> lock(heap.mutex);
       heap.settle();
-      heap.release(SIZE_MAX, pool);
+      heap.release(SIZE_MAX, pool, context);
     }
   }
 
