@@ -17,11 +17,13 @@ __all__ = [
     "TORCH_MINOR",
     "CustomOpDef",
     "accelerator_device_stats",
+    "augment_memory_snapshot",
     "backend_name",
     "check_torch_version",
     "computed_kernel",
     "derivative_names",
     "has_computed_kernel",
+    "memory_viz",
     "operator_names",
     "parse_schema",
     "register_device_module",
@@ -51,6 +53,20 @@ def register_device_module(module: ModuleType) -> None:
 def accelerator_device_stats(index: int) -> dict[str, Any]:
     """The nested dict behind torch.accelerator.memory_stats."""
     return dict(torch._C._accelerator_getDeviceStats(index))
+
+
+def augment_memory_snapshot(snapshot: dict[str, Any]) -> dict[str, Any]:
+    """Adds the original source lines to the frames of code that torch.fx generated."""
+    from torch._utils import _augment_memory_snapshot_stack_traces
+
+    return dict(_augment_memory_snapshot_stack_traces(snapshot))  # type: ignore[arg-type]
+
+
+def memory_viz() -> ModuleType:
+    """What draws memory snapshots; it knows no device."""
+    from torch.cuda import _memory_viz
+
+    return _memory_viz
 
 
 def parse_schema(text: str) -> torch._C.FunctionSchema:

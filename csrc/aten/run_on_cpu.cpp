@@ -124,7 +124,8 @@ void attempt(
     Adoption& adoption,
     torch::jit::Stack& results) {
   const bool python = has_python_kernel(op, keys.highestPriorityTypeId());
-  const auto kernel = [&](at::TensorList) {
+  const auto kernel = [&, caller = Requester::of_this_thread()](at::TensorList) {
+    const ActingFor acting(caller); // memory for the results comes from the pool the caller uses
     const RedirectAllocations redirect(stream);
     for (const auto& argument : arguments) {
       results.push_back(to_cpu_argument(argument, adoption.aliases));

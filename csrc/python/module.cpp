@@ -83,5 +83,6 @@ PYBIND11_MODULE(_C, m) {
   bind_process(m);
   bind_device(m);
   bind_memory(m);
+  bind_snapshot(m);
   bind_testing(m);
 }

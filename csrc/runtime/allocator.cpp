@@ -17,8 +17,6 @@ namespace accel {
 
 namespace {
 
-using c10::CachingAllocator::format_size;
-
 struct Settings {
   bool poison = false; // ACCEL_POISON: fill fresh and freed memory
   uint64_t fail_nth = 0; // ACCEL_ALLOC_FAIL_NTH: the allocation of the process that fails; 0 none
@@ -51,6 +49,7 @@ const Settings& settings() {
 }
 
 thread_local int t_execute_now = 0;
+std::atomic<bool> g_caching{true};
 
 } // namespace
 
@@ -77,11 +76,15 @@ bool executes_now() {
   return t_execute_now > 0;
 }
 
-void wait_for(Heap& heap, std::initializer_list<Heap::What> what, const char* caller) {
+void wait_for(
+    Heap& heap,
+    std::initializer_list<Heap::What> what,
+    const char* caller,
+    c10::MempoolId_t only) {
   std::vector<Ticket> tickets;
   {
     std::lock_guard<std::mutex> lock(heap.mutex);
-    tickets = heap.outstanding(what);
+    tickets = heap.outstanding(what, only);
     heap.stats.num_sync_all_streams += tickets.empty() ? 0 : 1;
   }
   for (const auto& ticket : tickets) {
@@ -91,9 +94,10 @@ void wait_for(Heap& heap, std::initializer_list<Heap::What> what, const char* ca
 
 namespace {
 
-Block* find_memory(Heap& heap, const Request& request) {
+Block* find_memory(Heap& heap, Request& request) {
   const auto attempt = [&]() -> Block* {
     heap.settle();
+    heap.route(request);
     auto* const block = heap.take(request);
     return block != nullptr ? block : heap.grow(request);
   };
@@ -103,16 +107,16 @@ Block* find_memory(Heap& heap, const Request& request) {
       return block;
     }
     ++heap.stats.num_alloc_retries;
-    if (heap.release() > 0) {
+    if (heap.release(SIZE_MAX, kGeneralPool, request.context) > 0) {
       if (auto* const block = heap.grow(request)) {
         return block;
       }
     }
-  }
-  // A worker must not wait: the launches it would wait for may be behind its own. It raises, and
-  // the thread that waits for it calls reclaim() and retries.
-  if (request.record.stream != nullptr) {
-    return nullptr;
+    // A worker must not wait: the launches it would wait for may be behind its own. It raises, and
+    // the thread that waits for it calls reclaim() and retries.
+    if (request.record.stream != nullptr) {
+      return heap.borrow(request);
+    }
   }
   const auto after = [&](std::initializer_list<Heap::What> what) -> Block* {
     wait_for(heap, what, "memory.allocate");
@@ -120,44 +124,18 @@ Block* find_memory(Heap& heap, const Request& request) {
     if (auto* const block = attempt()) {
       return block;
     }
-    return heap.release() > 0 ? heap.grow(request) : nullptr;
+    return heap.release(SIZE_MAX, kGeneralPool, request.context) > 0 ? heap.grow(request) : nullptr;
   };
-  auto* const block = request.now ? after({Heap::Deferred, Heap::Blocks}) : after({Heap::Deferred});
-  return block != nullptr ? block : after({Heap::Segments});
-}
-
-[[noreturn]] void
-throw_out_of_memory(Heap& heap, c10::DeviceIndex index, size_t bytes, const std::string& why = "") {
-  size_t allocated = 0;
-  size_t reserved = 0;
-  {
-    std::lock_guard<std::mutex> lock(heap.mutex);
-    ++heap.stats.num_ooms;
-    allocated = heap.stats.allocated_bytes[0].current;
-    reserved = heap.stats.reserved_bytes[0].current;
+  auto* block = request.now ? after({Heap::Deferred, Heap::Blocks}) : after({Heap::Deferred});
+  if (block == nullptr) {
+    block = after({Heap::Segments});
   }
-  size_t available = 0;
-  size_t total = 0;
-  accelMemGetInfo(index, &available, &total);
-  const c10::Device device(kDeviceType, index);
-  c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(bytes), allocated, reserved, device);
-  TORCH_CHECK_WITH(
-      OutOfMemoryError,
-      false,
-      "accel out of memory. Tried to allocate ",
-      format_size(bytes),
-      ". Device accel:",
-      static_cast<int>(index),
-      " has a total capacity of ",
-      format_size(total),
-      " of which ",
-      format_size(available),
-      " is free. ",
-      format_size(allocated),
-      " is allocated by torch_accel, ",
-      format_size(reserved - allocated),
-      " is reserved but unallocated. ",
-      why.empty() ? "Raise ACCEL_MEMORY, free tensors, or call torch.accel.empty_cache()." : why);
+  if (block == nullptr) {
+    std::lock_guard<std::mutex> lock(heap.mutex);
+    heap.route(request);
+    block = heap.borrow(request);
+  }
+  return block;
 }
 
 void report_to_profiler(Heap& heap, c10::DeviceIndex index, void* ptr, int64_t change) {
@@ -207,30 +185,31 @@ void* allocate(size_t bytes, c10::Stream stream) {
   lazy_init();
   const auto index = stream.device_index();
   auto& heap = heap_of(index);
+  Request request;
+  request.requested = bytes;
+  request.stream = native(stream);
+  request.record = this_record();
+  request.now = request.record.stream != nullptr || executes_now();
+  request.context = context_for(RecordContext::STATE);
   if (C10_UNLIKELY(settings().fail_nth != 0)) {
     static std::atomic<uint64_t> number{0};
     if (number.fetch_add(1, std::memory_order_relaxed) + 1 == settings().fail_nth) {
       throw_out_of_memory(
           heap,
           index,
-          bytes,
+          request,
           "This failure was asked for by ACCEL_ALLOC_FAIL_NTH=" +
               std::to_string(settings().fail_nth) + ".");
     }
   }
   constexpr size_t kLimit = size_t{1} << 60; // rounding a larger size could overflow
   if (bytes > kLimit) {
-    throw_out_of_memory(heap, index, bytes);
+    throw_out_of_memory(heap, index, request);
   }
-  Request request;
   request.size = round_size(bytes);
-  request.requested = bytes;
-  request.stream = native(stream);
-  request.record = this_record();
-  request.now = request.record.stream != nullptr || executes_now();
   auto* const block = find_memory(heap, request);
   if (block == nullptr) {
-    throw_out_of_memory(heap, index, bytes);
+    throw_out_of_memory(heap, index, request);
   }
   auto* const ptr = block->ptr;
   const auto size = block->size;
@@ -265,6 +244,7 @@ void free_block(void* ptr) noexcept {
     const auto index = static_cast<c10::DeviceIndex>(attributes.device);
     auto& heap = heap_of(index);
     const auto record = this_record();
+    const auto context = context_for(RecordContext::ALL);
     if (C10_UNLIKELY(settings().poison)) {
       poison_before_free(heap, ptr, record);
     }
@@ -273,13 +253,39 @@ void free_block(void* ptr) noexcept {
     {
       std::lock_guard<std::mutex> lock(heap.mutex);
       if (auto* const block = heap.find(ptr)) {
-        heap.free(block, record);
+        heap.free(block, record, context);
       }
     }
     report_to_profiler(heap, index, ptr, -static_cast<int64_t>(attributes.block_bytes));
   } catch (const std::exception& error) {
     LOG(ERROR) << "accel: freeing " << ptr << " failed: " << error.what();
   }
+}
+
+void set_memory_fraction(c10::DeviceIndex index, double fraction) {
+  TORCH_CHECK(
+      fraction >= 0 && fraction <= 1, "invalid fraction:", fraction, ". Please set within [0, 1].");
+  index = checked_index(index);
+  size_t total = 0;
+  check(accelMemGetInfo(index, nullptr, &total));
+  auto& heap = heap_of(index);
+  std::lock_guard<std::mutex> lock(heap.mutex);
+  heap.fraction = fraction;
+  heap.allowed = static_cast<size_t>(fraction * static_cast<double>(total));
+}
+
+double memory_fraction(c10::DeviceIndex index) {
+  auto& heap = heap_of(checked_index(index));
+  std::lock_guard<std::mutex> lock(heap.mutex);
+  return heap.fraction;
+}
+
+void enable_caching(bool on) {
+  g_caching.store(on, std::memory_order_relaxed);
+}
+
+bool caching_enabled() {
+  return g_caching.load(std::memory_order_relaxed);
 }
 
 c10::DataPtr make_data_ptr(void* ptr, c10::Device device) {

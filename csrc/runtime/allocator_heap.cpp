@@ -18,6 +18,10 @@ namespace {
 using Config = c10::CachingAllocator::AcceleratorAllocatorConfig;
 
 bool should_split(const Block& block, size_t size) {
+  const auto* const owner = block.pool->owner;
+  if (owner != nullptr ? owner->no_split : !caching_enabled()) {
+    return false;
+  }
   const auto rest = block.size - size;
   return block.pool->small
       ? rest >= c10::CachingAllocator::kMinBlockSize
@@ -43,6 +47,20 @@ void count(c10::CachingAllocator::StatArray& stat, const Pool& pool, int64_t amo
        {StatType::AGGREGATE, pool.small ? StatType::SMALL_POOL : StatType::LARGE_POOL}) {
     auto& one = stat[static_cast<size_t>(type)];
     amount >= 0 ? one.increase(amount) : one.decrease(-amount);
+  }
+}
+
+void count_segment(Heap::Stats& stats, const Pool& pool, size_t size, int sign) {
+  const auto bytes = sign * static_cast<int64_t>(size);
+  ++(sign > 0 ? stats.num_device_alloc : stats.num_device_free);
+  count(stats.segment, pool, sign);
+  count(stats.reserved_bytes, pool, bytes);
+  if (size >= Config::max_split_size()) {
+    sign > 0 ? stats.oversize_segments.increase(1) : stats.oversize_segments.decrease(1);
+  }
+  if (auto* const owner = pool.owner) {
+    owner->segments += sign;
+    count(stats.reserved_bytes_by_private_pools[owner->id], pool, bytes);
   }
 }
 
@@ -79,13 +97,19 @@ void poison_now(void* ptr, size_t bytes) {
 
 Pool& Heap::pool_of(const Request& request, bool now) {
   const bool small = request.size <= c10::CachingAllocator::kSmallSize;
-  auto& pool = pools_[request.stream][(now ? 2 : 0) + (small ? 0 : 1)];
+  auto& pools = request.owner != nullptr ? request.owner->pools : pools_;
+  auto& pool = pools[request.stream][(now ? 2 : 0) + (small ? 0 : 1)];
   pool.stream = request.stream;
   pool.small = small;
+  pool.owner = request.owner;
   return pool;
 }
 
 Block* Heap::take(const Request& request) {
+  if (request.owner == nullptr && !caching_enabled()) {
+    release(SIZE_MAX, kGeneralPool, request.context);
+    return nullptr;
+  }
   auto* const block = take_from(pool_of(request, request.now), request);
   return block != nullptr ? block : take_from(pool_of(request, !request.now), request);
 }
@@ -117,6 +141,9 @@ Block* Heap::take_from(Pool& pool, const Request& request) {
 Block* Heap::grow(const Request& request) {
   collect_garbage();
   const auto size = segment_size(request.size);
+  if (static_cast<size_t>(stats.reserved_bytes[0].current) + size > allowed) {
+    return nullptr;
+  }
   void* ptr = nullptr;
   const auto code = accelMalloc(index_, size, &ptr);
   if (code == accelErrorOutOfMemory) {
@@ -127,12 +154,11 @@ Block* Heap::grow(const Request& request) {
   block->ptr = ptr;
   block->size = size;
   block->pool = &pool_of(request, request.now);
-  ++stats.num_device_alloc;
-  count(stats.segment, *block->pool, 1);
-  count(stats.reserved_bytes, *block->pool, static_cast<int64_t>(size));
-  if (size >= Config::max_split_size()) {
-    stats.oversize_segments.increase(1);
-  }
+  block->segment = &segments_[ptr];
+  *block->segment = {ptr, size, request.requested, block->pool, block, request.context};
+  count_segment(stats, *block->pool, size, 1);
+  history.record(
+      TraceEntry::SEGMENT_ALLOC, ptr, size, request.stream, pool_id(*block->pool), request.context);
   return hand_out(block, request);
 }
 
@@ -145,6 +171,7 @@ Block* Heap::hand_out(Block* block, const Request& request) {
     rest->ptr = static_cast<char*>(block->ptr) + request.size;
     rest->size = block->size - request.size;
     rest->pool = &pool;
+    rest->segment = block->segment;
     rest->ticket = block->ticket;
     rest->prev = block;
     rest->next = block->next;
@@ -166,6 +193,7 @@ Block* Heap::hand_out(Block* block, const Request& request) {
   }
   block->requested = request.requested;
   block->born = request.record;
+  block->context = request.context;
   allocated_.emplace(block->ptr, block);
   const auto size = static_cast<int64_t>(block->size);
   count(stats.allocation, pool, 1);
@@ -176,6 +204,8 @@ Block* Heap::hand_out(Block* block, const Request& request) {
   if (block->size >= Config::max_split_size()) {
     stats.oversize_allocations.increase(1);
   }
+  history.record(
+      TraceEntry::ALLOC, block->ptr, block->requested, pool.stream, pool_id(pool), block->context);
   return block;
 }
 
@@ -192,7 +222,7 @@ void Heap::add_user(Block* block, accelStream_t stream) {
   }
 }
 
-void Heap::free(Block* block, Ticket record) {
+void Heap::free(Block* block, Ticket record, const Context& context) {
   auto& pool = *block->pool;
   allocated_.erase(block->ptr);
   count(stats.allocation, pool, -1);
@@ -200,15 +230,30 @@ void Heap::free(Block* block, Ticket record) {
   if (block->size >= Config::max_split_size()) {
     stats.oversize_allocations.decrease(1);
   }
+  history.record(
+      TraceEntry::FREE_REQUESTED,
+      block->ptr,
+      block->requested,
+      pool.stream,
+      pool_id(pool),
+      context != nullptr ? context : block->context);
   // What a launch took and gives back itself, its worker may reuse at once. Any other block may be
   // named by launches still in the queue.
   block->ticket = block->taken_by(record) ? record.value - 1 : last_ticket(pool.stream).value;
   if (block->users.empty()) {
-    make_idle(block);
-    return;
+    make_idle(block, context != nullptr ? context : block->context);
+  } else if (captured(block)) {
+    until_capture_ends_.push_back(block);
+  } else {
+    defer(block);
+    settle();
   }
+}
+
+// The block is idle when its users have got as far as they are now.
+void Heap::defer(Block* block) {
   if (poison_) {
-    block->users.push_back(pool.stream); // settle() then poisons what nobody uses any more
+    block->users.push_back(block->pool->stream); // settle() then poisons what nobody uses any more
   }
   block->pending_users = block->users.size();
   for (auto* const user : block->users) {
@@ -216,7 +261,6 @@ void Heap::free(Block* block, Ticket record) {
   }
   num_deferred_ += block->users.size();
   block->users.clear();
-  settle();
 }
 
 void Heap::settle() {
@@ -233,15 +277,23 @@ void Heap::settle() {
         if (poison_) {
           poison_now(block->ptr, block->size);
         }
-        make_idle(block);
+        make_idle(block, block->context);
       }
     }
   }
 }
 
 // Merges the block with its idle neighbours and puts it into the free set.
-void Heap::make_idle(Block* block) {
+void Heap::make_idle(Block* block, const Context& context) {
   auto& pool = *block->pool;
+  history.record(
+      TraceEntry::FREE_COMPLETED,
+      block->ptr,
+      block->requested,
+      pool.stream,
+      pool_id(pool),
+      context);
+  block->context = nullptr;
   count(stats.active, pool, -1);
   count(stats.active_bytes, pool, -static_cast<int64_t>(block->size));
   count(stats.requested_bytes, pool, -static_cast<int64_t>(block->requested));
@@ -271,9 +323,7 @@ size_t Heap::absorb(Block* block, Block* neighbour) {
   if (neighbour == block->prev) {
     block->ptr = neighbour->ptr;
     block->prev = neighbour->prev;
-    if (block->prev != nullptr) {
-      block->prev->next = block;
-    }
+    (block->prev != nullptr ? block->prev->next : block->segment->head) = block;
   } else {
     block->next = neighbour->next;
     if (block->next != nullptr) {

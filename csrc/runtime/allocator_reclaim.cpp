@@ -9,23 +9,40 @@ namespace accel {
 
 using Config = c10::CachingAllocator::AcceleratorAllocatorConfig;
 
-size_t Heap::release(size_t bytes) {
+size_t Heap::release(size_t bytes, c10::MempoolId_t only, const Context& context) {
   size_t released = 0;
-  for (auto& [stream, pools] : pools_) {
+  if (only == kGeneralPool) {
+    released += release_from(pools_, bytes, context);
+  }
+  for (auto& [id, pool] : private_pools_) {
+    if (pool->use_count == 0 && (only == kGeneralPool || only == id) && released < bytes) {
+      released += release_from(pool->pools, bytes - released, context);
+    }
+  }
+  forget_unused_pools();
+  return released;
+}
+
+size_t Heap::release_from(Pools& pools, size_t bytes, const Context& context) {
+  size_t released = 0;
+  for (auto& [stream, kinds] : pools) {
     const auto newest = completed(stream);
-    for (auto& pool : pools) {
+    for (auto& pool : kinds) {
       for (auto it = pool.free.end(); it != pool.free.begin() && released < bytes;) {
         auto* const block = *--it;
         if (block->is_split() || block->ticket > newest || accelFree(block->ptr) != accelSuccess) {
           continue;
         }
         released += block->size;
-        ++stats.num_device_free;
-        count(stats.segment, pool, -1);
-        count(stats.reserved_bytes, pool, -static_cast<int64_t>(block->size));
-        if (block->size >= Config::max_split_size()) {
-          stats.oversize_segments.decrease(1);
-        }
+        count_segment(stats, pool, block->size, -1);
+        history.record(
+            TraceEntry::SEGMENT_FREE,
+            block->ptr,
+            block->size,
+            stream,
+            pool_id(pool),
+            context != nullptr ? context : block->segment->context);
+        segments_.erase(block->ptr);
         it = pool.free.erase(it);
         delete block;
       }
@@ -42,13 +59,14 @@ void Heap::collect_garbage() {
     return;
   }
   const auto reserved = static_cast<double>(stats.reserved_bytes[0].current);
-  const auto excess = reserved - threshold * static_cast<double>(total);
+  const auto excess = reserved - threshold * static_cast<double>(std::min(total, allowed));
   if (excess > 0) {
     release(static_cast<size_t>(excess));
   }
 }
 
-std::vector<Ticket> Heap::outstanding(std::initializer_list<What> what) const {
+std::vector<Ticket> Heap::outstanding(std::initializer_list<What> what, c10::MempoolId_t only)
+    const {
   std::unordered_map<accelStream_t, uint64_t> newest;
   const auto note = [&newest](accelStream_t stream, uint64_t ticket) {
     auto& value = newest[stream];
@@ -57,19 +75,32 @@ std::vector<Ticket> Heap::outstanding(std::initializer_list<What> what) const {
   for (const auto kind : what) {
     if (kind == Deferred) {
       for (const auto& [stream, queue] : deferred_) {
-        if (!queue.empty()) {
-          note(stream, queue.back().first);
+        const auto last = std::find_if(queue.rbegin(), queue.rend(), [only](const auto& entry) {
+          return only == kGeneralPool || pool_id(*entry.second->pool) == only;
+        });
+        if (last != queue.rend()) {
+          note(stream, last->first);
         }
       }
       continue;
     }
-    for (const auto& [stream, pools] : pools_) {
-      for (const auto& pool : pools) {
-        for (const auto* const block : pool.free) {
-          if (kind == Blocks || !block->is_split()) {
-            note(stream, block->ticket);
+    const auto note_idle = [&](const Pools& pools) {
+      for (const auto& [stream, kinds] : pools) {
+        for (const auto& pool : kinds) {
+          for (const auto* const block : pool.free) {
+            if (kind == Blocks || !block->is_split()) {
+              note(stream, block->ticket);
+            }
           }
         }
+      }
+    };
+    if (only == kGeneralPool) {
+      note_idle(pools_);
+    }
+    for (const auto& [id, pool] : private_pools_) {
+      if ((only == kGeneralPool || only == id) && (kind == Blocks || pool->use_count == 0)) {
+        note_idle(pool->pools);
       }
     }
   }
@@ -84,11 +115,9 @@ std::vector<Ticket> Heap::outstanding(std::initializer_list<What> what) const {
 
 size_t Heap::idle_bytes() const {
   size_t bytes = 0;
-  for (const auto& [stream, pools] : pools_) {
-    for (const auto& pool : pools) {
-      for (const auto* const block : pool.free) {
-        bytes += block->size;
-      }
+  for (const auto& [ptr, segment] : segments_) {
+    for (const auto* block = segment.head; block != nullptr; block = block->next) {
+      bytes += block->idle ? block->size : 0;
     }
   }
   return bytes;
@@ -109,6 +138,11 @@ void Heap::reset_stats(bool peak) {
         &stats.inactive_split_bytes,
         &stats.requested_bytes}) {
     for (auto& one : *stat) {
+      reset(one);
+    }
+  }
+  for (auto& [id, stat] : stats.reserved_bytes_by_private_pools) {
+    for (auto& one : stat) {
       reset(one);
     }
   }

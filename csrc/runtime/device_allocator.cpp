@@ -38,25 +38,20 @@ class CachingAllocator final : public c10::DeviceAllocator {
     }
   }
 
+  // A private pool that somebody uses keeps its memory, as in torch.cuda.
   void emptyCache(c10::MempoolId_t pool) override {
-    TORCH_CHECK(
-        pool == c10::MempoolId_t(0, 0),
-        "accel: there is no private memory pool (",
-        pool.first,
-        ", ",
-        pool.second,
-        "); call torch.accel.empty_cache() without a pool");
     if (!initialized()) {
       return;
     }
+    const auto context = context_for(RecordContext::ALL);
     for (c10::DeviceIndex index = 0; index < device_count(); ++index) {
       auto& heap = heap_of(index);
       if (this_record().stream == nullptr) {
-        wait_for(heap, {Heap::Deferred, Heap::Segments}, "memory.empty_cache");
+        wait_for(heap, {Heap::Deferred, Heap::Segments}, "memory.empty_cache", pool);
       }
       std::lock_guard<std::mutex> lock(heap.mutex);
       heap.settle();
-      heap.release();
+      heap.release(SIZE_MAX, pool, context);
     }
   }
 
