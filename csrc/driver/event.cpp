@@ -43,6 +43,7 @@ struct Marker {
 struct WaitEvent {
   accelStream_t source;
   uint64_t ticket;
+  uint32_t since; // the source's device's resets at the call
 
   accelError_t run() const {
     accelStream_t waiting = stream_of_this_thread();
@@ -54,7 +55,8 @@ struct WaitEvent {
       accelStreamOfThisThread(&mine);
       waiting->failure.adopt(std::move(failure), mine);
     }
-    if (source->device.aborted.load() == 0) {
+    // The word first: see Device::reset.
+    if (source->device.aborted.load() == 0 && source->device.resets.load() == since) {
       return accelSuccess;
     }
     accelSetKernelError("the device of the stream waited for was aborted");
@@ -131,7 +133,7 @@ extern "C" accelError_t accelStreamWaitEvent(accelStream_t stream, accelEvent_t 
     return enqueue(
         stream,
         make_info("wait_event", accelEngineHost),
-        WaitEvent{recording.stream, recording.ticket},
+        WaitEvent{recording.stream, recording.ticket, recording.stream->device.resets.load()},
         nullptr);
   });
 }
@@ -153,9 +155,12 @@ extern "C" accelError_t accelEventSynchronize(accelEvent_t event, const char* ca
       return invalid("accelEventSynchronize", "the event is null");
     }
     const Recording recording = event->get();
-    return recording.stream == nullptr
-        ? accelSuccess
-        : wait_ticket(recording.stream, recording.ticket, caller_or_unknown(caller));
+    return recording.stream == nullptr ? accelSuccess
+                                       : wait_ticket(
+                                             recording.stream,
+                                             recording.ticket,
+                                             caller_or_unknown(caller),
+                                             recording.stream->device.resets.load());
   });
 }
 
@@ -182,6 +187,11 @@ accelEventElapsedTime(double* milliseconds, accelEvent_t start, accelEvent_t end
     }
     const uint64_t begin = first.timing->nanoseconds.load();
     const uint64_t finish = last.timing->nanoseconds.load();
+    if (begin == 0 || finish == 0) {
+      return fail(
+          accelErrorAborted,
+          "accel: accelEventElapsedTime: the device was aborted before it passed an event");
+    }
     *milliseconds = static_cast<double>(static_cast<int64_t>(finish - begin)) * 1e-6;
     return accelSuccess;
   });

@@ -41,6 +41,7 @@ reserve(accelStream_t stream, size_t bytes, std::unique_lock<std::mutex>& lock, 
     if (!stream->ring.open()) {
       return fail(accelErrorOutOfMemory, "accel: no memory for a stream's queue");
     }
+    const uint32_t since = stream->device.resets.load();
     // Read first: if the ring is full, a record after this ticket is unfinished.
     const uint64_t completed = stream->completion.value();
     *record = stream->ring.reserve(bytes);
@@ -53,7 +54,7 @@ reserve(accelStream_t stream, size_t bytes, std::unique_lock<std::mutex>& lock, 
           accelErrorNotSupported,
           "accel: accelLaunchBegin: the stream's queue is full and a kernel cannot wait for it");
     }
-    if (const accelError_t code = host_wait(stream, completed + 1, "launch")) {
+    if (const accelError_t code = host_wait(stream, completed + 1, "launch", since)) {
       return code;
     }
   }
@@ -133,7 +134,7 @@ accelError_t wait_if_blocking(accelStream_t stream, uint64_t ticket) {
   if (!g_launch_blocking.load(std::memory_order_relaxed) || stream_of_this_thread() != nullptr) {
     return accelSuccess;
   }
-  return wait_ticket(stream, ticket, "ACCEL_LAUNCH_BLOCKING");
+  return wait_ticket(stream, ticket, "ACCEL_LAUNCH_BLOCKING", stream->device.resets.load());
 }
 
 } // namespace accel::driver

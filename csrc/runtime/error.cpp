@@ -35,6 +35,7 @@ void check(accelError_t code) {
       throw_accelerator_error(code, "accel kernel failed: " + message + late_hint());
     case accelErrorAborted:
       throw_accelerator_error(code, message);
+    case accelErrorNotReady: // a reset or another call that gave up waiting
     case accelErrorInvalidDevice:
     case accelErrorInvalidValue:
     case accelErrorForked:

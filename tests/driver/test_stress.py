@@ -62,7 +62,7 @@ FAULTS = {
             "    accelStream_t waiting = stream_of_this_thread();\n": (
                 "    const uint64_t ticket = newest(event);\n    accelStream_t waiting = stream_of_this_thread();\n"
             ),
-            "WaitEvent{recording.stream, recording.ticket}": "WaitEvent{recording.stream, event}",
+            "WaitEvent{recording.stream, recording.ticket,": "WaitEvent{recording.stream, event,",
             'extern "C" accelError_t accelEventCreate(': (
                 "namespace accel::driver {\nnamespace {\nuint64_t newest(accelEvent_t event) {\n"
                 "  return event->get().ticket;\n}\n}\n}\n\n"

@@ -36,6 +36,6 @@ def test_settling_the_engine_waits_for_no_stream(queued):
 @pytest.mark.full
 def test_the_engine_lets_go_of_the_last_graph(script):
     """Without _lazy._settle_engine some of these end by std::terminate: the engine's thread then frees a Python object late."""
-    source = "import os, torch; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); %s" % ALIVE["autograd threads"]
+    source = "import os, torch; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); " + ALIVE["autograd threads"]
     for _ in range(60):
         script(source)
