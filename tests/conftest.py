@@ -1,5 +1,6 @@
 """Fixtures of all tests that import torch. tests/driver does not: it runs where there is no torch."""
 
+import json
 import os
 import subprocess
 import sys
@@ -38,6 +39,49 @@ def script():
         return done
 
     return run
+
+
+TWO_DEVICES = """
+import contextlib, faulthandler, io, json, sys, traceback, warnings
+for line in sys.stdin:
+    faulthandler.dump_traceback_later(60, exit=True)
+    printed, error = io.StringIO(), ""
+    try:
+        with contextlib.redirect_stdout(printed), warnings.catch_warnings():
+            exec(compile(json.loads(line), "<two_devices>", "exec"), {})
+    except BaseException:
+        error = traceback.format_exc()
+    faulthandler.cancel_dump_traceback_later()
+    print(json.dumps([printed.getvalue(), error]), flush=True)
+"""
+
+
+@pytest.fixture(scope="session")
+def two_devices():
+    """Runs Python source where there are two devices, in one process for all tests: ``two_devices(source)`` -> its output.
+
+    A failure is an AssertionError with the traceback; a hang ends the process, and a new one is made.
+    """
+    processes = []
+
+    def run(source: str) -> str:
+        if not processes or processes[-1].poll() is not None:
+            environment = {**os.environ, "ACCEL_LAUNCH_BLOCKING": "0", "ACCEL_DEVICES": "2"}
+            command = [sys.executable, "-c", TWO_DEVICES]
+            pipe = subprocess.PIPE
+            processes.append(subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=ROOT, env=environment))
+        process = processes[-1]
+        process.stdin.write(json.dumps(textwrap.dedent(source)) + "\n")
+        process.stdin.flush()
+        answer = process.stdout.readline()
+        assert answer, "the process hung or died"
+        output, error = json.loads(answer)
+        assert not error, error
+        return output
+
+    yield run
+    for process in processes:
+        process.communicate()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -11,13 +11,39 @@ from typing import Any
 import torch
 from torch.utils.backend_registration import generate_methods_for_privateuse1_backend, rename_privateuse1_backend
 
-from . import _alias, _compat, _fault, amp, graphs, memory, random, streams, testing, utils
+from . import (
+    _alias,
+    _compat,
+    _fault,
+    _legacy,
+    _parallel,
+    amp,
+    comm,
+    errors,
+    graphs,
+    memory,
+    random,
+    sparse,
+    streams,
+    testing,
+    utils,
+)
 from ._lazy import lazy_init
 from ._native import _C
 from ._numpy_kernel import numpy_kernel
 from ._utils import Device, _get_device_index
 from ._version import __version__
 from .amp import get_amp_supported_dtype
+from .errors import (
+    AcceleratorError,
+    AccelError,
+    OutOfMemoryError,
+    accelStatus,
+    check_error,
+    get_sync_debug_mode,
+    reset_device,
+    set_sync_debug_mode,
+)
 from .fallback import fallback_report
 from .graphs import AccelGraph, graph, graph_pool_handle, is_current_stream_capturing, make_graphed_callables
 from .memory import (
@@ -60,30 +86,50 @@ from .random import (
     set_rng_state,
     set_rng_state_all,
 )
-from .streams import Event, Stream, StreamContext, current_stream, default_stream, set_stream, stream
+from .streams import (
+    Event,
+    ExternalStream,
+    Stream,
+    StreamContext,
+    current_stream,
+    default_stream,
+    get_stream_from_external,
+    set_stream,
+    stream,
+)
 
 __all__ = [
+    "AccelError",
     "AccelGraph",
+    "AcceleratorError",
     "Event",
+    "ExternalStream",
     "MemPool",
+    "OutOfMemoryError",
     "Stream",
     "StreamContext",
     "__version__",
+    "accelStatus",
     "amp",
     "caching_allocator_alloc",
     "caching_allocator_delete",
     "caching_allocator_disabled",
     "caching_allocator_enable",
+    "can_device_access_peer",
     "change_current_allocator",
+    "check_error",
+    "comm",
     "current_device",
     "current_stream",
     "default_generators",
     "default_stream",
     "device",
     "device_count",
+    "device_memory_used",
     "device_of",
     "empty_cache",
     "empty_host_cache",
+    "errors",
     "fallback_report",
     "get_allocator_backend",
     "get_amp_supported_dtype",
@@ -92,9 +138,12 @@ __all__ = [
     "get_per_process_memory_fraction",
     "get_rng_state",
     "get_rng_state_all",
+    "get_stream_from_external",
+    "get_sync_debug_mode",
     "graph",
     "graph_pool_handle",
     "graphs",
+    "has_half",
     "host_memory_stats",
     "host_memory_stats_as_nested_dict",
     "init",
@@ -103,6 +152,7 @@ __all__ = [
     "is_bf16_supported",
     "is_current_stream_capturing",
     "is_initialized",
+    "is_tf32_supported",
     "make_graphed_callables",
     "manual_seed",
     "manual_seed_all",
@@ -120,6 +170,7 @@ __all__ = [
     "random",
     "reset_accumulated_host_memory_stats",
     "reset_accumulated_memory_stats",
+    "reset_device",
     "reset_peak_host_memory_stats",
     "reset_peak_memory_stats",
     "seed",
@@ -129,6 +180,8 @@ __all__ = [
     "set_rng_state",
     "set_rng_state_all",
     "set_stream",
+    "set_sync_debug_mode",
+    "sparse",
     "stream",
     "streams",
     "synchronize",
@@ -137,7 +190,12 @@ __all__ = [
     "utils",
 ]
 
+_LEGACY_TYPES = _legacy.tensor_types("torch.accel", torch.strided) | _legacy.storage_types()
+globals().update(_LEGACY_TYPES)
+__all__ += sorted(_LEGACY_TYPES)
+
 default_generators: tuple[torch.Generator, ...]
+has_half = True
 
 
 def __getattr__(name: str) -> Any:
@@ -189,6 +247,11 @@ def device_count() -> int:
 def is_bf16_supported(including_emulation: bool = True) -> bool:
     """True: accel computes in bfloat16."""
     return True
+
+
+def is_tf32_supported() -> bool:
+    """False: accel multiplies float32 matrices in float32."""
+    return False
 
 
 def current_device() -> int:
@@ -249,6 +312,24 @@ def get_device_name(device: Device = None) -> str:
     return get_device_properties(device).name
 
 
+def can_device_access_peer(device: Device, peer_device: Device) -> bool:
+    """True for two different devices: all devices of a process share one address space, over links.
+
+    Initialises accel.
+
+    Raises:
+        RuntimeError: there is no such device.
+    """
+    lazy_init()
+    return _C._check_index(_get_device_index(device, optional=True)) != _C._check_index(_get_device_index(peer_device))
+
+
+def device_memory_used(device: Device = None) -> int:
+    """Bytes of a device's memory in use, the allocator's cache included. Initialises accel."""
+    free, total = mem_get_info(device)
+    return total - free
+
+
 def synchronize(device: Device = None) -> None:
     """Waits until all streams of a device are empty. Initialises accel.
 
@@ -278,6 +359,20 @@ def _register() -> None:
     _compat.register_device_module(sys.modules[__name__])
     _compat.extend_flex_attention()
     _compat.extend_jagged_attention(lambda: get_rng_state().numel() == 16)  # the CPU generator has more
+    _compat.install_parallel(
+        {
+            name: getattr(_parallel, name)
+            for name in (
+                "broadcast",
+                "broadcast_coalesced",
+                "broadcast_out",
+                "gather",
+                "gather_out",
+                "scatter",
+                "scatter_out",
+            )
+        }
+    )
     _alias.install()
     _fault.wrap_faulthandler()
 

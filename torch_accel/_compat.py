@@ -1,6 +1,7 @@
 """Every private API of torch that this package uses from Python, each behind a name of ours. Checked on torch 2.13.0."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -34,6 +35,8 @@ __all__ = [
     "extend_flex_attention",
     "extend_jagged_attention",
     "has_computed_kernel",
+    "install_parallel",
+    "legacy_storage_type",
     "memory_viz",
     "operator_names",
     "parse_schema",
@@ -84,6 +87,52 @@ def memory_viz() -> ModuleType:
     from torch.cuda import _memory_viz
 
     return _memory_viz
+
+
+def legacy_storage_type(name: str, dtype: torch.dtype, doc: str) -> type:
+    """A class as torch.FloatStorage, for accel."""
+    from torch.storage import _LegacyStorage
+
+    # torch reads the device from the last part of the module's name.
+    return type(name, (_LegacyStorage,), {"dtype": dtype, "_dtype": dtype, "__module__": "torch.accel", "__doc__": doc})
+
+
+def _is_for_accel(tensors: torch.Tensor | Sequence[torch.Tensor]) -> bool:
+    first = tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors), None)
+    if first is None or first.device.type == "cpu":
+        return str(torch._utils._get_available_device_type()) == "accel"  # what torch.nn.DataParallel uses
+    return first.device.type == "accel"
+
+
+def _choose(function: Callable[..., Any], others: Callable[..., Any] | None, tensors: Any, *arguments: Any) -> Any:
+    return (function if others is None or _is_for_accel(tensors) else others)(tensors, *arguments)
+
+
+def install_parallel(functions: dict[str, Callable[..., Any]]) -> None:
+    """Makes torch.nn.parallel work on accel: it calls functions of torch._C that only torch's CUDA builds have.
+
+    Args:
+        functions: ``scatter``, ``gather``, ... -> the function for accel tensors, and for those of the CPU where
+            torch.nn.DataParallel uses accel. Others go to torch's function, if there is one.
+    """
+    for name, function in functions.items():
+        others = getattr(torch._C, f"_{name}", None)
+        setattr(torch._C, f"_{name}", partial(_choose, function, others))
+
+    from torch.nn.parallel import comm
+
+    nccl = comm.nccl
+
+    class Nccl:
+        """torch.cuda.nccl without its warning that a CPU build of torch has no NCCL."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(nccl, name)
+
+        def is_available(self, tensors: Sequence[torch.Tensor]) -> bool:
+            return not _is_for_accel(tensors) and bool(nccl.is_available(tensors))
+
+    comm.nccl = Nccl()  # type: ignore[assignment, unused-ignore]
 
 
 def parse_schema(text: str) -> torch._C.FunctionSchema:

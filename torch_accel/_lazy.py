@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import threading
 from collections.abc import Callable
 
@@ -32,8 +34,16 @@ def lazy_init() -> None:
         while _pending:
             index, action = _pending.popitem()
             action(_C._default_generator(index))
+        if not _ready:
+            atexit.register(_settle_engine)
         _ready = True
     _C._mark_initialized()
+
+
+def _settle_engine() -> None:
+    """Before the interpreter ends: autograd's threads let go of the last graph, see bind_autograd.cpp."""
+    with contextlib.suppress(Exception):  # a lost device, or a forked child: there is nothing to settle
+        _C._settle_engine()
 
 
 def generator(index: int) -> torch.Generator:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import torch
@@ -10,7 +11,17 @@ from ._lazy import lazy_init
 from ._native import _C
 from ._utils import Device, _get_device_index
 
-__all__ = ["Event", "Stream", "StreamContext", "current_stream", "default_stream", "set_stream", "stream"]
+__all__ = [
+    "Event",
+    "ExternalStream",
+    "Stream",
+    "StreamContext",
+    "current_stream",
+    "default_stream",
+    "get_stream_from_external",
+    "set_stream",
+    "stream",
+]
 
 
 def _expect(value: object, kind: type, name: str) -> None:
@@ -52,6 +63,10 @@ class Stream(torch.Stream):
         """The address of the driver's stream, as torch.cuda.Stream.cuda_stream."""
         return _C._stream_handle(self)
 
+    @property
+    def _as_parameter_(self) -> ctypes.c_void_p:
+        return ctypes.c_void_p(self.accel_stream)  # so that ctypes passes the stream to the chip's C interface
+
     def wait_event(self, event: torch.Event) -> None:
         """Makes all future work of this stream wait for ``event``; the host does not wait."""
         _expect(event, torch.Event, "event")
@@ -71,6 +86,29 @@ class Stream(torch.Stream):
 
     def __repr__(self) -> str:
         return f"<torch.accel.Stream device={self.device} accel_stream={self.accel_stream:#x}>"
+
+
+class ExternalStream(Stream):
+    """A stream that another library has made with the chip's C interface (``accelStreamCreate``), for use with torch.
+
+    The library keeps the stream: nothing is launched on it any more once it is destroyed. A handle that torch knows
+    (:attr:`Stream.accel_stream`, ``torch.Stream.native_handle``) gives that stream. A device has up to 191 of them.
+
+    Args:
+        stream_ptr: the ``accelStream_t``, as an integer.
+        device: the device on which the stream was made; the current device by default.
+
+    Raises:
+        ValueError: ``stream_ptr`` is no stream of that device.
+    """
+
+    def __new__(cls, stream_ptr: int, device: Device = None, **kwargs: Any) -> ExternalStream:
+        lazy_init()
+        index = _get_device_index(device, optional=True)
+        stream_id, device_index, device_type = _C._stream_from_external(stream_ptr, index)
+        made = super().__new__(cls, stream_id=stream_id, device_index=device_index, device_type=device_type, **kwargs)
+        assert isinstance(made, cls)
+        return made
 
 
 class Event(torch.Event):
@@ -103,10 +141,10 @@ class Event(torch.Event):
         _expect(stream, torch.Stream, "stream")
         super().wait(stream)
 
-    def elapsed_time(self, other: torch.Event) -> float:
-        """Milliseconds of the stream's time from this event to ``other``, both complete and made with enable_timing."""
-        _expect(other, torch.Event, "other")
-        return _C._elapsed_time(self, other)  # torch's takes no subclass of torch.Event
+    def elapsed_time(self, end_event: torch.Event) -> float:
+        """Milliseconds of the stream's time from this event to ``end_event``, both complete and made with enable_timing."""
+        _expect(end_event, torch.Event, "end_event")
+        return _C._elapsed_time(self, end_event)  # torch's takes no subclass of torch.Event
 
     def __repr__(self) -> str:
         return f"<torch.accel.Event {self.event_id:#x}>" if self.event_id else "<torch.accel.Event uninitialized>"
@@ -127,6 +165,16 @@ def default_stream(device: Device = None) -> Stream:
     """The stream that is current until :func:`set_stream` is called."""
     lazy_init()
     return _make(_C._default_stream(_get_device_index(device, optional=True)))
+
+
+def get_stream_from_external(data_ptr: int, device: Device = None) -> Stream:
+    """The stream of a handle of the chip's C interface, as an integer: see :class:`ExternalStream`.
+
+    Raises:
+        ValueError: ``data_ptr`` is no stream of ``device`` (by default the current one).
+    """
+    lazy_init()
+    return _make(_C._stream_from_external(data_ptr, _get_device_index(device, optional=True)))
 
 
 def set_stream(stream: torch.Stream | None) -> None:

@@ -520,6 +520,7 @@ void launch_and_wait(
   if (C10_UNLIKELY(g_captures.load(std::memory_order_relaxed) != 0)) {
     forbid_in_capture(stream, c10::str(name, " (", caller, ")").c_str());
   }
+  note_sync(caller);
   const auto call = std::make_shared<Call>();
   call->kernel = &kernel;
   auto owner = std::make_unique<CallPtr>(call);
@@ -531,13 +532,20 @@ void launch_and_wait(
     code = accelStreamWaitTicket(native(stream), ticket, caller);
   }
   int queued = Call::kQueued;
-  if (!call->state.compare_exchange_strong(queued, Call::kAbandoned)) {
+  const bool dropped = call->state.compare_exchange_strong(queued, Call::kAbandoned);
+  if (!dropped) {
     while (call->state.load(std::memory_order_acquire) == Call::kRunning) {
       std::this_thread::yield(); // aborted while the kernel still refers to our variables
     }
   }
   emit_collected_warnings();
   check(code);
+  if (dropped) { // and the device has been reset before this thread looked again
+    throw c10::AcceleratorError(
+        {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
+        accelErrorAborted,
+        c10::str("accel: ", name, " was dropped by a reset of ", stream.device()));
+  }
   if (call->error) {
     std::rethrow_exception(call->error);
   }

@@ -79,6 +79,9 @@ ACCEL_API accelError_t accelDeviceSynchronize(int device, const char* caller);
 // Sets the device's abort word: waits return accelErrorAborted, queued launches are dropped, the
 // running ones end by themselves.
 ACCEL_API accelError_t accelDeviceAbort(int device);
+// Aborts, waits up to `deadline_ms` (negative: for ever) for the running launches and makes the
+// device usable again, its memory kept; accelErrorNotReady if one still runs: it stays aborted.
+ACCEL_API accelError_t accelDeviceReset(int device, int deadline_ms);
 
 // ---- Memory
 

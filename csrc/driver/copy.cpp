@@ -166,12 +166,13 @@ extern "C" accelError_t accelMemcpyAsync(
     }
     const CopyInfo info(to, dst, &from, src, bytes);
     const Copy copy{to.host, from.pageable() ? nullptr : from.host, bytes};
+    const uint32_t since = stream->device.resets.load();
     uint64_t ticket = 0;
     if (const accelError_t code =
             enqueue_copy(stream, info.info, copy, from.pageable() ? from.host : nullptr, &ticket)) {
       return code;
     }
-    return to.pageable() ? wait_ticket(stream, ticket, caller_or_unknown(caller))
+    return to.pageable() ? wait_ticket(stream, ticket, caller_or_unknown(caller), since)
                          : wait_if_blocking(stream, ticket);
   });
 }

@@ -42,6 +42,34 @@ void Device::abort() {
   }
 }
 
+accelError_t Device::reset(uint64_t deadline) {
+  if (resetting_.exchange(true)) {
+    return fail(accelErrorNotReady, "accel: another thread is resetting accel:%d", index);
+  }
+  abort();
+  constexpr uint64_t kNap = 100'000;
+  for (accelStream_t stream : streams()) {
+    const uint64_t ticket = stream->enqueued.load();
+    while (stream->completion.value() < ticket) {
+      if (!attach_worker(*stream) || os::now() >= deadline) {
+        resetting_.store(false);
+        return fail(
+            accelErrorNotReady,
+            "accel: a kernel on accel:%d still runs, and a kernel cannot be stopped; the device "
+            "stays aborted, reset it again once the kernel has ended",
+            index);
+      }
+      os::futex_wait(aborted, 1, kNap);
+    }
+    stream->failure.clear();
+  }
+  // In this order: a waiter that finds the word clear finds the count changed.
+  resets.fetch_add(1);
+  aborted.store(0);
+  resetting_.store(false);
+  return accelSuccess;
+}
+
 accelStream_t Device::add_stream(int priority) {
   static std::atomic<uint32_t> ids{0};
   auto stream = std::make_unique<accelStream>(*this, priority, ids.fetch_add(1));
@@ -108,6 +136,7 @@ extern "C" accelError_t accelDeviceSynchronize(int device, const char* caller) {
     if (found == nullptr) {
       return accelErrorInvalidDevice;
     }
+    const uint32_t since = found->resets.load();
     struct Target {
       accelStream_t stream;
       uint64_t ticket;
@@ -124,7 +153,8 @@ extern "C" accelError_t accelDeviceSynchronize(int device, const char* caller) {
     }
     for (const auto& [stream, ticket] : targets) {
       const bool unfinished = stream->completion.value() < ticket;
-      if (const accelError_t code = host_wait(stream, ticket, unfinished ? count_as : nullptr)) {
+      if (const accelError_t code =
+              host_wait(stream, ticket, unfinished ? count_as : nullptr, since)) {
         return code;
       }
       count_as = unfinished ? nullptr : count_as;
@@ -148,5 +178,21 @@ extern "C" accelError_t accelDeviceAbort(int device) {
     }
     found->abort();
     return accelSuccess;
+  });
+}
+
+extern "C" accelError_t accelDeviceReset(int device, int deadline_ms) {
+  return entry([&] {
+    Device* found = find_device(device);
+    if (found == nullptr) {
+      return accelErrorInvalidDevice;
+    }
+    if (stream_of_this_thread() != nullptr) {
+      return fail(
+          accelErrorNotSupported, "accel: accelDeviceReset: a kernel cannot reset a device");
+    }
+    const uint64_t deadline =
+        deadline_ms < 0 ? os::kForever : os::now() + static_cast<uint64_t>(deadline_ms) * 1'000'000;
+    return found->reset(deadline);
   });
 }

@@ -29,6 +29,10 @@ class Device {
   // Non-zero once aborted; a futex word for sleepers.
   std::atomic<uint32_t> aborted{0};
   void abort();
+  // Counts resets: whoever sees it change while waiting knows that the awaited work may be lost.
+  std::atomic<uint32_t> resets{0};
+  // Aborts, and clears the abort word once no launch from before runs.
+  accelError_t reset(uint64_t deadline);
 
   std::mutex memory_mutex; // a leaf
   RangeAllocator memory;
@@ -38,6 +42,7 @@ class Device {
   std::vector<accelStream_t> streams();
 
  private:
+  std::atomic<bool> resetting_{false};
   int file_ = -1;
   std::mutex streams_mutex_; // a leaf
   std::vector<accelStream_t> streams_;

@@ -99,6 +99,12 @@ std::shared_ptr<Failure> FailureSlot::find(uint64_t up_to) {
   return failure_ != nullptr && ticket_ <= up_to ? failure_ : nullptr;
 }
 
+void FailureSlot::clear() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  failure_ = nullptr;
+  present_.store(false);
+}
+
 accelError_t raise(const std::shared_ptr<Failure>& failure) {
   if (failure == nullptr || failure->raised.exchange(true)) {
     return accelSuccess;

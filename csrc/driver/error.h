@@ -35,6 +35,7 @@ class FailureSlot {
   void adopt(std::shared_ptr<Failure> failure, uint64_t ticket);
   // The failure at or before `up_to`, or null.
   std::shared_ptr<Failure> find(uint64_t up_to);
+  void clear();
 
  private:
   std::atomic<bool> present_{false}; // lets find() skip the lock in the usual case

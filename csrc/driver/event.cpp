@@ -44,6 +44,7 @@ struct Marker {
 struct WaitEvent {
   accelStream_t source;
   uint64_t ticket;
+  uint32_t since; // the source's device's resets at the call
 
   accelError_t run() const {
     accelStream_t waiting = stream_of_this_thread();
@@ -55,7 +56,8 @@ struct WaitEvent {
       accelStreamOfThisThread(&mine);
       waiting->failure.adopt(std::move(failure), mine);
     }
-    if (source->device.aborted.load() == 0) {
+    // The word first: see Device::reset.
+    if (source->device.aborted.load() == 0 && source->device.resets.load() == since) {
       return accelSuccess;
     }
     accelSetKernelError("the device of the stream waited for was aborted");
@@ -67,7 +69,10 @@ struct WaitEvent {
 
 accelError_t wait_on_stream(accelStream_t stream, accelStream_t source, uint64_t ticket) {
   return enqueue(
-      stream, make_info("wait_event", accelEngineHost), WaitEvent{source, ticket}, nullptr);
+      stream,
+      make_info("wait_event", accelEngineHost),
+      WaitEvent{source, ticket, source->device.resets.load()},
+      nullptr);
 }
 
 } // namespace accel::driver
@@ -184,9 +189,12 @@ extern "C" accelError_t accelEventSynchronize(accelEvent_t event, const char* ca
     if (const accelError_t code = forbid_wait(recording, caller_or_unknown(caller))) {
       return code;
     }
-    return recording.stream == nullptr
-        ? accelSuccess
-        : wait_ticket(recording.stream, recording.ticket, caller_or_unknown(caller));
+    return recording.stream == nullptr ? accelSuccess
+                                       : wait_ticket(
+                                             recording.stream,
+                                             recording.ticket,
+                                             caller_or_unknown(caller),
+                                             recording.stream->device.resets.load());
   });
 }
 
@@ -213,6 +221,11 @@ accelEventElapsedTime(double* milliseconds, accelEvent_t start, accelEvent_t end
     }
     const uint64_t begin = first.timing->nanoseconds.load();
     const uint64_t finish = last.timing->nanoseconds.load();
+    if (begin == 0 || finish == 0) {
+      return fail(
+          accelErrorAborted,
+          "accel: accelEventElapsedTime: the device was aborted before it passed an event");
+    }
     *milliseconds = static_cast<double>(static_cast<int64_t>(finish - begin)) * 1e-6;
     return accelSuccess;
   });

@@ -22,6 +22,7 @@ struct Executable {
 struct Launched {
   accelStream_t stream;
   uint64_t ticket;
+  uint32_t since; // the device's resets before the launch
 
   bool complete() const {
     return stream->completion.value() >= ticket;
@@ -67,7 +68,7 @@ struct accelGraphExec {
     std::lock_guard<std::mutex> lock(mutex);
     for (Launched& known : launched) {
       if (known.stream == launch.stream) {
-        known.ticket = std::max(known.ticket, launch.ticket);
+        known = launch.ticket > known.ticket ? launch : known;
         return;
       }
     }
@@ -139,6 +140,7 @@ extern "C" accelError_t accelGraphLaunch(
         }
       }
     }
+    const uint32_t since = stream->device.resets.load();
     uint64_t mine = 0;
     if (const accelError_t code = enqueue(
             stream,
@@ -147,7 +149,7 @@ extern "C" accelError_t accelGraphLaunch(
             &mine)) {
       return code;
     }
-    exec->note({stream, mine});
+    exec->note({stream, mine, since});
     if (ticket != nullptr) {
       *ticket = mine;
     }
@@ -162,7 +164,7 @@ extern "C" accelError_t accelGraphExecSynchronize(accelGraphExec_t exec, const c
     }
     for (const Launched& before : exec->unfinished()) {
       if (const accelError_t code =
-              host_wait(before.stream, before.ticket, caller_or_unknown(caller))) {
+              host_wait(before.stream, before.ticket, caller_or_unknown(caller), before.since)) {
         return code;
       }
     }

@@ -45,6 +45,7 @@ reserve(accelStream_t stream, size_t bytes, std::unique_lock<std::mutex>& lock, 
     if (!stream->ring.open()) {
       return fail(accelErrorOutOfMemory, "accel: no memory for a stream's queue");
     }
+    const uint32_t since = stream->device.resets.load();
     // Read first: if the ring is full, a record after this ticket is unfinished.
     const uint64_t completed = stream->completion.value();
     *record = stream->ring.reserve(bytes);
@@ -57,7 +58,7 @@ reserve(accelStream_t stream, size_t bytes, std::unique_lock<std::mutex>& lock, 
           accelErrorNotSupported,
           "accel: accelLaunchBegin: the stream's queue is full and a kernel cannot wait for it");
     }
-    if (const accelError_t code = host_wait(stream, completed + 1, "launch")) {
+    if (const accelError_t code = host_wait(stream, completed + 1, "launch", since)) {
       return code;
     }
   }
@@ -154,7 +155,7 @@ accelError_t wait_if_blocking(accelStream_t stream, uint64_t ticket) {
       stream->capture_id.load() != 0) {
     return accelSuccess;
   }
-  return wait_ticket(stream, ticket, "ACCEL_LAUNCH_BLOCKING");
+  return wait_ticket(stream, ticket, "ACCEL_LAUNCH_BLOCKING", stream->device.resets.load());
 }
 
 } // namespace accel::driver

@@ -9,8 +9,9 @@
 
 namespace accel::driver {
 
-accelError_t wait_ticket(accelStream_t stream, uint64_t ticket, const char* caller) {
-  if (const accelError_t code = host_wait(stream, ticket, caller)) {
+accelError_t
+wait_ticket(accelStream_t stream, uint64_t ticket, const char* caller, uint32_t since) {
+  if (const accelError_t code = host_wait(stream, ticket, caller, since)) {
     return code;
   }
   return raise(stream->failure.find(ticket));
@@ -117,7 +118,9 @@ extern "C" accelError_t accelStreamDestroy(accelStream_t stream) {
       std::lock_guard<std::mutex> lock(stream->producer);
       stream->destroyed = true;
     }
-    const accelError_t code = wait_ticket(stream, stream->enqueued.load(), "accelStreamDestroy");
+    const uint32_t since = stream->device.resets.load();
+    const accelError_t code =
+        wait_ticket(stream, stream->enqueued.load(), "accelStreamDestroy", since);
     if (stream->ring.empty()) { // not after an abort that left a kernel running
       std::lock_guard<std::mutex> lock(stream->producer);
       stream->ring.close();
@@ -127,7 +130,15 @@ extern "C" accelError_t accelStreamDestroy(accelStream_t stream) {
 }
 
 extern "C" int accelStreamGetDevice(accelStream_t stream) {
-  return stream == nullptr ? -1 : stream->device.index;
+  if (g_chip != nullptr && stream != nullptr) {
+    for (const auto& device : g_chip->devices) {
+      const std::vector<accelStream_t> known = device->streams();
+      if (std::find(known.begin(), known.end(), stream) != known.end()) {
+        return device->index;
+      }
+    }
+  }
+  return -1; // a handle of nobody's is not looked into
 }
 
 extern "C" int accelStreamGetPriority(accelStream_t stream) {
@@ -172,7 +183,8 @@ extern "C" accelError_t accelStreamSynchronize(accelStream_t stream, const char*
     if (const accelError_t code = forbid(stream, caller_or_unknown(caller))) {
       return code;
     }
-    return wait_ticket(stream, stream->enqueued.load(), caller_or_unknown(caller));
+    const uint32_t since = stream->device.resets.load();
+    return wait_ticket(stream, stream->enqueued.load(), caller_or_unknown(caller), since);
   });
 }
 
@@ -186,7 +198,7 @@ accelStreamWaitTicket(accelStream_t stream, uint64_t ticket, const char* caller)
     if (const accelError_t code = forbid(nullptr, caller_or_unknown(caller))) {
       return code;
     }
-    return wait_ticket(stream, ticket, caller_or_unknown(caller));
+    return wait_ticket(stream, ticket, caller_or_unknown(caller), stream->device.resets.load());
   });
 }
 

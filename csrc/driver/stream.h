@@ -44,7 +44,7 @@ struct accelStream {
 
 namespace accel::driver {
 
-// Waits for `ticket` and raises a failure at or before it.
-accelError_t wait_ticket(accelStream_t stream, uint64_t ticket, const char* caller);
+// Waits for `ticket` and raises a failure at or before it. `since` as for host_wait.
+accelError_t wait_ticket(accelStream_t stream, uint64_t ticket, const char* caller, uint32_t since);
 
 } // namespace accel::driver

@@ -66,13 +66,13 @@ std::atomic<const accelWaitHooks*> g_hooks{nullptr};
 accelError_t aborted(const Device& device) {
   return fail(
       accelErrorAborted,
-      "accel: accel:%d was aborted, its queued work is lost; restart the process to use it again",
+      "accel: accel:%d was aborted, its queued work is lost; reset it to use it again",
       device.index);
 }
 
 } // namespace
 
-accelError_t host_wait(accelStream_t stream, uint64_t ticket, const char* caller) {
+accelError_t host_wait(accelStream_t stream, uint64_t ticket, const char* caller, uint32_t since) {
   const Device& device = stream->device;
   if (stream->completion.value() < ticket) {
     if (stream_of_this_thread() != nullptr) {
@@ -99,7 +99,9 @@ accelError_t host_wait(accelStream_t stream, uint64_t ticket, const char* caller
       }
     }
   }
-  return device.aborted.load() != 0 ? aborted(device) : accelSuccess;
+  // The word first: see Device::reset.
+  return device.aborted.load() != 0 || device.resets.load() != since ? aborted(device)
+                                                                     : accelSuccess;
 }
 
 } // namespace accel::driver

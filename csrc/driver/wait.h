@@ -43,8 +43,10 @@ constexpr int kYields = 2000;
 
 // Waits on behalf of the host, with no lock held: the layer above lets go of its own lock through
 // the hooks, and the wait is counted under `caller` (null: not counted) if it finds unfinished
-// work. On a worker that would have to wait, accelErrorNotSupported.
-accelError_t host_wait(accelStream_t stream, uint64_t ticket, const char* caller);
+// work. On a worker that would have to wait, accelErrorNotSupported. accelErrorAborted if the
+// device is aborted, or was reset after `since`, the value of Device::resets before the ticket was
+// taken.
+accelError_t host_wait(accelStream_t stream, uint64_t ticket, const char* caller, uint32_t since);
 
 // The name to count a wait under.
 inline const char* caller_or_unknown(const char* caller) {

@@ -1,12 +1,15 @@
 // Devices and streams.
 #include <torch/csrc/Event.h>
 
+#include <algorithm>
+#include <limits>
 #include <tuple>
 
 #include "../driver/accel.h"
 #include "../runtime/device.h"
 #include "../runtime/error.h"
 #include "../runtime/stream.h"
+#include "../runtime/warning.h"
 #include "bindings.h"
 
 namespace accel::python {
@@ -86,6 +89,17 @@ void bind_device(py::module_& m) {
     return int{unchecked_exchange_device(to_index(index))};
   });
   def(m, "_get_device_properties", &properties);
+  def(m, "_abort_device", [](int64_t index) {
+    lazy_init();
+    check(accelDeviceAbort(checked_index(to_index(index))));
+  });
+  def(m, "_reset_device", [](int64_t index, int64_t milliseconds) {
+    lazy_init();
+    constexpr int64_t kLongest = std::numeric_limits<int>::max();
+    const auto deadline = static_cast<int>(std::min(milliseconds, kLongest));
+    check(accelDeviceReset(checked_index(to_index(index)), deadline));
+    emit_collected_warnings();
+  });
   def(m, "_synchronize_device", [](int64_t index, const std::string& caller) {
     synchronize_device(to_index(index), caller.c_str());
   });
@@ -99,6 +113,13 @@ void bind_device(py::module_& m) {
   def(m, "_stream_priority_range", [] { return std::pair{kLowestPriority, kHighestPriority}; });
   def(m, "_stream_handle", [](c10::Stream stream) {
     return reinterpret_cast<uintptr_t>(native(stream));
+  });
+  def(m, "_stream_from_external", [](uintptr_t handle, int64_t index) {
+    return ids(stream_from_external(reinterpret_cast<accelStream_t>(handle), to_index(index)));
+  });
+  def(m, "_sync_debug_mode", [] { return static_cast<int>(sync_debug_mode()); });
+  def(m, "_set_sync_debug_mode", [](int mode) {
+    set_sync_debug_mode(static_cast<SyncDebugMode>(mode));
   });
   def(m, "_synchronize_current_stream", [](int64_t index, const std::string& caller) {
     synchronize_stream(current_stream(to_index(index)), caller.c_str());

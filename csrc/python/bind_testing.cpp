@@ -106,6 +106,13 @@ void bind_testing(py::module_& m) {
   def(m, "_fallback_mode", &fallback_mode);
   def(m, "_set_fallback_mode", [](const std::string& mode) { set_fallback_mode(mode); });
   def(m, "_hold_stream", [](c10::Stream stream) { return std::make_unique<StreamHold>(stream); });
+  // A stream that torch did not make, as a library with the driver's interface has it.
+  def(m, "_create_driver_stream", [](int index, int priority) {
+    lazy_init();
+    accelStream_t stream = nullptr;
+    check(accelStreamCreate(index, priority, &stream));
+    return reinterpret_cast<uintptr_t>(stream);
+  });
   def(m, "_launch_blocking", [] { return accelGetLaunchBlocking() != 0; });
   def(m, "_set_launch_blocking", [](bool on) { accelSetLaunchBlocking(on ? 1 : 0); });
   def(m, "_wait_counts", &wait_counts);

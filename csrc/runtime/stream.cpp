@@ -16,12 +16,13 @@ namespace {
 constexpr int kPerPool = 32;
 constexpr int kPriorities = 2; // pool 0: normal, pool 1: high
 constexpr int kIds = 1 + kPerPool * kPriorities;
+constexpr int kMostIds = 256; // what t_current can name; those from kIds on are external streams
 constexpr int kMaxDevices = 64;
 
 // Driver streams are made on first use and live until the process ends.
 struct DeviceStreams {
   std::mutex mutex;
-  std::array<std::atomic<accelStream_t>, kIds> streams{};
+  std::array<std::atomic<accelStream_t>, kMostIds> streams{};
   std::array<std::atomic<uint32_t>, kPriorities> next{};
 };
 
@@ -35,6 +36,27 @@ thread_local std::array<uint8_t, kMaxDevices> t_current{};
 
 c10::Stream make(c10::DeviceIndex index, int id) {
   return c10::Stream(c10::Stream::UNSAFE, c10::Device(kDeviceType, index), id);
+}
+
+std::atomic<SyncDebugMode> g_sync_debug_mode{SyncDebugMode::kDefault};
+
+[[noreturn]] void unknown_id(c10::Stream stream) {
+  TORCH_CHECK(
+      false,
+      "accel: there is no stream with id ",
+      stream.id(),
+      " on ",
+      stream.device(),
+      "; take one from torch.Stream(device=...) or torch.accel.Stream()");
+}
+
+int find_id(const DeviceStreams& device, accelStream_t stream) {
+  for (int id = 0; id < kMostIds; ++id) {
+    if (device.streams[id].load(std::memory_order_acquire) == stream) {
+      return id;
+    }
+  }
+  return -1;
 }
 
 int priority_of(int id) {
@@ -72,18 +94,17 @@ accelStream_t native(c10::Stream stream) {
       stream.device_type() == kDeviceType,
       "accel: expected a stream of an accel device, got one of ",
       stream.device());
-  TORCH_CHECK(
-      stream.id() >= 0 && stream.id() < kIds,
-      "accel: there is no stream with id ",
-      stream.id(),
-      " on ",
-      stream.device(),
-      "; take one from torch.Stream(device=...) or torch.accel.Stream()");
+  if (C10_UNLIKELY(stream.id() < 0 || stream.id() >= kMostIds)) {
+    unknown_id(stream);
+  }
   const auto index = checked_index(stream.device_index());
   auto& device = all_streams()[index];
   auto& slot = device.streams[stream.id()];
   if (auto* existing = slot.load(std::memory_order_acquire)) {
     return existing;
+  }
+  if (stream.id() >= kIds) {
+    unknown_id(stream);
   }
   lazy_init();
   std::lock_guard<std::mutex> lock(device.mutex);
@@ -97,13 +118,44 @@ accelStream_t native(c10::Stream stream) {
 
 c10::Stream from_native(accelStream_t stream) {
   const auto index = static_cast<c10::DeviceIndex>(accelStreamGetDevice(stream));
-  auto& device = all_streams()[index];
-  for (int id = 0; id < kIds; ++id) {
-    if (device.streams[id].load(std::memory_order_acquire) == stream) {
-      return make(index, id);
+  TORCH_CHECK(index >= 0, "accel: ", stream, " is not the handle of a stream");
+  const int id = find_id(all_streams()[index], stream);
+  TORCH_CHECK(id >= 0, "accel: the driver stream ", stream, " was not made by torch");
+  return make(index, id);
+}
+
+c10::Stream stream_from_external(accelStream_t stream, c10::DeviceIndex index) {
+  const auto expected = checked_index(index);
+  lazy_init();
+  const int owner = accelStreamGetDevice(stream);
+  TORCH_CHECK_VALUE(owner >= 0, "accel: ", stream, " is not the handle of a stream");
+  TORCH_CHECK_VALUE(
+      owner == expected,
+      "accel: the stream ",
+      stream,
+      " is of accel:",
+      owner,
+      ", not of accel:",
+      static_cast<int>(expected));
+  auto& device = all_streams()[expected];
+  std::lock_guard<std::mutex> lock(device.mutex);
+  const int known = find_id(device, stream);
+  if (known >= 0) {
+    return make(expected, known);
+  }
+  for (int id = kIds; id < kMostIds; ++id) {
+    if (device.streams[id].load(std::memory_order_relaxed) == nullptr) {
+      device.streams[id].store(stream, std::memory_order_release);
+      return make(expected, id);
     }
   }
-  TORCH_CHECK(false, "accel: the driver stream ", stream, " was not made by torch");
+  TORCH_CHECK(
+      false,
+      "accel: accel:",
+      owner,
+      " has ",
+      kMostIds - kIds,
+      " external streams, the most it can");
 }
 
 uint64_t capture_of(accelStream_t stream) noexcept {
@@ -133,7 +185,28 @@ bool query_stream(c10::Stream stream) {
   return true;
 }
 
+SyncDebugMode sync_debug_mode() {
+  return g_sync_debug_mode.load(std::memory_order_relaxed);
+}
+
+void set_sync_debug_mode(SyncDebugMode mode) {
+  g_sync_debug_mode.store(mode, std::memory_order_relaxed);
+}
+
+void note_sync(const char* caller) {
+  switch (sync_debug_mode()) {
+    case SyncDebugMode::kDefault:
+      return;
+    case SyncDebugMode::kWarn:
+      TORCH_WARN("called a synchronizing accel operation: ", caller);
+      return;
+    case SyncDebugMode::kError:
+      TORCH_CHECK(false, "called a synchronizing accel operation: ", caller);
+  }
+}
+
 void synchronize_stream(c10::Stream stream, const char* caller) {
+  note_sync(caller);
   const auto code = accelStreamSynchronize(native(stream), caller);
   emit_collected_warnings();
   check(code);

@@ -1,6 +1,6 @@
 // Streams: torch's c10::Stream <-> the driver's accelStream_t. Stream id 0 is a device's default
 // stream; pool streams have the ids 1 .. 64 (32 per priority, made on first use, handed out round
-// robin, as in torch.cuda).
+// robin, as in torch.cuda). Streams that others made with the driver's interface come after them.
 #pragma once
 
 #include <c10/core/Stream.h>
@@ -25,8 +25,10 @@ c10::Stream exchange_stream(c10::Stream stream);
 
 // The driver's handle. Throws for a stream of another device type or an unknown id.
 ACCEL_API accelStream_t native(c10::Stream stream);
-// The torch stream of a driver handle made by this file.
+// The torch stream of a driver handle that torch knows.
 ACCEL_API c10::Stream from_native(accelStream_t stream);
+// The same for any driver handle of that device; makes it known.
+ACCEL_API c10::Stream stream_from_external(accelStream_t stream, c10::DeviceIndex index);
 
 // The captures that torch has under way: while there is none, nothing asks further.
 inline std::atomic<size_t> g_captures{0};
@@ -59,6 +61,13 @@ bool query_stream(c10::Stream stream);
 // torch.accel's wait counters.
 void synchronize_stream(c10::Stream stream, const char* caller);
 void synchronize_device(c10::DeviceIndex index, const char* caller);
+
+// torch.cuda's sync debug mode: what a call does that makes the host wait for a stream.
+enum class SyncDebugMode : int { kDefault = 0, kWarn = 1, kError = 2 };
+SyncDebugMode sync_debug_mode();
+void set_sync_debug_mode(SyncDebugMode mode);
+// To be called before such a wait, whether or not there is anything to wait for.
+void note_sync(const char* caller);
 
 // A point in a stream's order; what a freed block remembers.
 struct Ticket {

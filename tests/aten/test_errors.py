@@ -88,16 +88,20 @@ def test_memory_exhausted(script):
             try:
                 call()
             except torch.OutOfMemoryError as error:
-                print(isinstance(error, RuntimeError), error)
+                print(isinstance(error, RuntimeError), error, end=chr(0))
         assert torch.equal((kept + 1).cpu(), torch.arange(4.0) + 1)
         assert torch.ones(4 << 20, device="accel").sum().item() == 4 << 20
         """,
         ACCEL_MEMORY="48MiB",
     )
-    first, second = done.stdout.splitlines()
+    first, second, _ = done.stdout.split("\0")
     assert_expected_inline(
         first,
-        """True accel out of memory. Tried to allocate 64.00 MiB. Device accel:0 has a total capacity of 48.00 MiB of which 46.00 MiB is free. 512 bytes is allocated by torch_accel, 2.00 MiB is reserved but unallocated. Raise ACCEL_MEMORY, free tensors, or call torch.accel.empty_cache().""",
+        """\
+True accel out of memory. Tried to allocate 64.00 MiB. Device accel:0 has a total capacity of 48.00 MiB of which 46.00 MiB is free. 512 bytes is allocated by torch_accel, 2.00 MiB is reserved but unallocated. Raise ACCEL_MEMORY, free tensors, or call torch.accel.empty_cache().
+The largest blocks in use:
+  512 bytes: 1 block of 512 bytes on stream 0
+torch.accel.memory._record_memory_history() shows where they were allocated.""",
     )
     assert second.startswith("True accel out of memory. Tried to allocate 64.00 MiB.")
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from tests.aten.random_oracle import KEY, SEED, call_key, generator, philox_only, rand
+from torch_accel.testing import hold_stream
 
 pytestmark = philox_only
 
@@ -128,3 +130,37 @@ def test_cpu_generator_is_untouched() -> None:
     torch.randperm(10, device="accel")
     torch.nn.init.trunc_normal_(torch.empty(10, device="accel"))
     assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.usefixtures("queued")
+def test_draws_are_numbered_at_the_call() -> None:
+    """A stream that is held draws later than another one, and the same numbers as if it were not."""
+    g = generator()
+    expected = [torch.randn(50, device="accel", generator=g).cpu() for _ in range(3)]
+    g.manual_seed(SEED)
+    streams = [torch.accel.Stream() for _ in range(3)]
+    drawn = []
+    torch.accel.synchronize()
+    with hold_stream(streams[0]):
+        for stream in streams:
+            with torch.accel.stream(stream):
+                drawn.append(torch.randn(50, device="accel", generator=g))
+        streams[1].synchronize()
+        streams[2].synchronize()
+        assert not streams[0].query()
+    torch.accel.synchronize()
+    assert all(torch.equal(x.cpu(), y) for x, y in zip(drawn, expected, strict=True))
+
+
+@pytest.mark.parametrize("capability", ["default", "avx2"])
+def test_draws_do_not_depend_on_the_instruction_set(script: Callable[..., Any], capability: str) -> None:
+    source = """
+        import torch
+        draws = [f(1001, device="accel", generator=torch.Generator("accel").manual_seed(5)) for f in (torch.rand, torch.randn)]
+        print(hash(tuple(torch.cat(draws).tolist())), torch.backends.cpu.get_cpu_capability())
+    """
+    numbers, used = script(source, ATEN_CPU_CAPABILITY=capability, PYTHONHASHSEED="0").stdout.split()
+    draws = [
+        f(1001, device="accel", generator=torch.Generator("accel").manual_seed(5)) for f in (torch.rand, torch.randn)
+    ]
+    assert int(numbers) == hash(tuple(torch.cat(draws).tolist())) and used == capability.upper()

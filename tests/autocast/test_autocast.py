@@ -172,3 +172,16 @@ def test_a_trace_keeps_the_casts(a):
     with torch.autocast("accel", cache_enabled=False):
         traced = torch.jit.trace(lambda x: x @ x, a, check_trace=False)
     assert traced(a).dtype == torch.float16
+
+
+def test_grad_scaler_skips_steps_that_overflow():
+    """The names of torch.cuda.amp, with the device filled in."""
+    weight = torch.nn.Parameter(torch.ones(3, device="accel"))
+    optimizer = torch.optim.SGD([weight], lr=1.0)
+    scaler = torch_accel.amp.GradScaler(init_scale=4.0, growth_interval=1)
+    for factor, scale, value in ((1.0, 8.0, 0.0), (float("inf"), 4.0, 0.0), (1.0, 8.0, -1.0)):
+        optimizer.zero_grad()
+        scaler.scale((weight * factor).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        assert scaler.get_scale() == scale and weight.tolist() == [value] * 3

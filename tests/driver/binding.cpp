@@ -11,6 +11,7 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -163,6 +164,27 @@ uint64_t waiting_kernel(Stream stream) {
     const accelError_t code = accelStreamWaitTicket(own, ticket, "kernel");
     accelSetKernelError(accelGetLastErrorMessage());
     return code;
+  });
+}
+
+uint64_t resetting_kernel(Stream stream) {
+  return launch(stream, unknown_info("resetting"), [] {
+    const accelError_t code = accelDeviceReset(0, 0);
+    accelSetKernelError(accelGetLastErrorMessage());
+    return code;
+  });
+}
+
+// Sets the second word at `address` and runs until the first is not 0, whatever happens: what no
+// abort can end.
+uint64_t busy(Stream stream, uintptr_t address) {
+  return launch(stream, unknown_info("busy"), [=] {
+    auto* const words = on_host<uint32_t>(address);
+    std::atomic_ref<uint32_t>(words[1]).store(1);
+    while (std::atomic_ref<uint32_t>(words[0]).load() == 0) {
+      std::this_thread::yield();
+    }
+    return accelSuccess;
   });
 }
 
@@ -365,6 +387,8 @@ void bind_stream(py::module_& m) {
           py::arg("priority") = 0)
       .def("destroy", [](Stream s) { check(accelStreamDestroy(s.handle)); })
       .def_property_readonly("device", [](Stream s) { return accelStreamGetDevice(s.handle); })
+      .def_property_readonly(
+          "handle", [](Stream s) { return reinterpret_cast<uintptr_t>(s.handle); })
       .def_property_readonly("priority", [](Stream s) { return accelStreamGetPriority(s.handle); })
       .def(
           "tickets",
@@ -585,6 +609,18 @@ PYBIND11_MODULE(accel_driver, m) {
       py::arg("device"),
       py::arg("caller") = "test");
   m.def("abort", [](int device) { check(accelDeviceAbort(device)); });
+  m.def(
+      "reset",
+      [](int device, int deadline_ms) {
+        accelError_t code = accelSuccess;
+        {
+          const py::gil_scoped_release release;
+          code = accelDeviceReset(device, deadline_ms);
+        }
+        check(code);
+      },
+      py::arg("device"),
+      py::arg("deadline_ms") = -1);
   m.def("get_launch_blocking", [] { return accelGetLaunchBlocking() != 0; });
   m.def("set_launch_blocking", accelSetLaunchBlocking);
   m.def("waits", waits);
@@ -604,6 +640,11 @@ PYBIND11_MODULE(accel_driver, m) {
       py::arg("data"),
       py::arg("address"),
       py::arg("cancel") = false);
+  m.def("device_of_handle", [](uintptr_t handle) {
+    return accelStreamGetDevice(reinterpret_cast<accelStream_t>(handle));
+  });
+  m.def("busy", busy);
+  m.def("resetting_kernel", resetting_kernel);
   m.def("begin_twice", [](Stream s) { check(begin_twice(s)); });
   m.def("destroyed", [] { return g_destroyed.load(); });
   bind_stream(m);

@@ -409,6 +409,70 @@ void park(uint32_t seed, Clock::time_point deadline) {
   }
 }
 
+void check_or_aborted(accelError_t code) {
+  expect(code == accelSuccess || code == accelErrorAborted, "neither success nor an abort");
+}
+
+// Device 0 is reset again and again under threads that launch on it, wait for it and make a stream
+// of device 1 wait for it. What no reset overlaps with is not touched by one.
+void reset(uint32_t seed, Clock::time_point deadline) {
+  std::atomic<bool> playing{true};
+  std::atomic<uint64_t> begun{0};
+  std::atomic<uint64_t> ended{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t) {
+    threads.emplace_back([&, t] {
+      Random random(seed + static_cast<uint32_t>(t));
+      accelStream_t near = nullptr;
+      accelStream_t far = nullptr;
+      uint32_t* word = nullptr;
+      check(accelStreamCreate(0, 0, &near));
+      check(accelStreamCreate(1, 0, &far));
+      check(accelHostAlloc(4096, reinterpret_cast<void**>(&word)));
+      accelEvent_t event = make_event(accelEventTiming);
+      for (uint32_t turn = 1; Clock::now() < deadline; ++turn) {
+        const uint64_t before = ended.load();
+        launch(near, "write", [=] {
+          std::atomic_ref<uint32_t>(*word).store(turn, std::memory_order_relaxed);
+          return accelSuccess;
+        });
+        check(accelStreamSleep(near, random() % 200'000));
+        check(accelEventRecord(event, near));
+        check(accelStreamWaitEvent(far, event));
+        const accelError_t code = accelStreamSynchronize(random() % 2 == 0 ? near : far, "reset");
+        check_or_aborted(code);
+        if (begun.load() == before) {
+          const uint32_t seen = std::atomic_ref<uint32_t>(*word).load(std::memory_order_relaxed);
+          // The far stream may still have the failure of a turn before.
+          expect(code != accelSuccess || seen == turn, "a launch was dropped without a reset");
+        }
+        if (random() % 4 == 0) {
+          check_or_aborted(accelDeviceSynchronize(static_cast<int>(random() % 2), "reset"));
+        }
+      }
+      accelEventDestroy(event);
+      check_or_aborted(accelStreamDestroy(near));
+      check_or_aborted(accelStreamDestroy(far));
+      check(accelHostFree(word));
+    });
+  }
+  std::thread resetter([&] {
+    Random random(seed);
+    while (playing.load()) {
+      begun.fetch_add(1);
+      check(accelDeviceReset(0, -1));
+      ended.fetch_add(1);
+      std::this_thread::sleep_for(std::chrono::microseconds(random() % 500));
+    }
+  });
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  playing.store(false);
+  resetter.join();
+  expect(g_destroyed.load() == g_launched.load(), "a payload was not destroyed");
+}
+
 } // namespace
 
 int main(int argc, char** argv) {
@@ -422,9 +486,10 @@ int main(int argc, char** argv) {
   check(accelGetAddressMap(&map));
   g_offset = map.offset;
   const auto part =
-      std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds / 2));
+      std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds / 3));
   play(seed, Clock::now() + part);
   park(seed, Clock::now() + part);
+  reset(seed, Clock::now() + part);
   accelShutdown(5000);
   std::printf("ok\n");
   return 0;

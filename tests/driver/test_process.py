@@ -153,7 +153,7 @@ def test_abort_ends_waits_and_drops_what_is_queued(process, waiter):
     assert_expected_inline(
         done.stdout,
         """\
-Aborted accel: accel:0 was aborted, its queued work is lost; restart the process to use it again
+Aborted accel: accel:0 was aborted, its queued work is lost; reset it to use it again
 Aborted wait_event: the device of the stream waited for was aborted
 """,
     )

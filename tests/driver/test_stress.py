@@ -61,7 +61,7 @@ FAULTS = {
             ),
             'extern "C" accelError_t accelEventCreate(': (
                 "struct WaitLate {\n  accelStream_t source;\n  accelEvent_t event;\n"
-                "  accelError_t run() const {\n    return WaitEvent{source, event->get().ticket}.run();\n  }\n};\n\n"
+                "  accelError_t run() const {\n    return WaitEvent{source, event->get().ticket, source->device.resets.load()}.run();\n  }\n};\n\n"
                 'extern "C" accelError_t accelEventCreate('
             ),
         },

@@ -269,3 +269,77 @@ def test_amp_and_dtypes():
     assert torch.accel.get_amp_supported_dtype() == [torch.float16, torch.bfloat16]
     assert torch.accel.amp.get_amp_supported_dtype() == torch.accel.get_amp_supported_dtype()
     assert torch.accel.is_bf16_supported()
+
+
+def test_peers_read_one_another(two_devices):
+    two_devices("""
+        import torch
+        assert torch.accel.can_device_access_peer(0, 1) and torch.accel.can_device_access_peer("accel:1", "accel:0")
+        assert not torch.accel.can_device_access_peer(1, 1)
+        with torch.accel.device(1):
+            assert not torch.accel.can_device_access_peer(None, 1)
+        for wrong in ((0, 2), (2, 0)):
+            try:
+                torch.accel.can_device_access_peer(*wrong)
+            except RuntimeError as error:
+                assert "invalid device index 2" in str(error)
+            else:
+                raise AssertionError
+        x = torch.arange(5.0, device="accel:0")
+        assert torch.zeros(5, device="accel:1").copy_(x).tolist() == x.tolist()  # the copy that True promises
+    """)
+
+
+def test_devices_keep_their_own_state(two_devices):
+    two_devices("""
+        import torch
+        torch.accel.init()
+        torch.accel.empty_cache()
+        used = [torch.accel.device_memory_used(d) for d in (0, 1)]
+        with torch.accel.device(1):
+            x = torch.empty(32 << 20, dtype=torch.uint8, device="accel")
+            assert torch.accel.memory_allocated() >= 32 << 20
+        assert torch.accel.device_memory_used(0) == used[0] and torch.accel.device_memory_used(1) == used[1] + (32 << 20)
+        del x
+        assert torch.accel.device_memory_used("accel:1") == used[1] + (32 << 20)  # the cache's
+        torch.accel.empty_cache()
+        assert torch.accel.device_memory_used(1) == used[1]
+
+        torch.accel.manual_seed_all(3)
+        torch.rand(10, device="accel:0")
+        states = torch.accel.get_rng_state_all()
+        assert not torch.equal(*states)
+        torch.accel.manual_seed_all(3)
+        assert torch.equal(torch.rand(10, device="accel:0").cpu(), torch.rand(10, device="accel:1").cpu())
+        with torch.random.fork_rng([1], device_type="accel"):
+            first = torch.rand(3, device="accel:1")
+            torch.rand(3, device="accel:0")
+        assert torch.equal(torch.rand(3, device="accel:1").cpu(), first.cpu())
+    """)
+
+
+def test_visible_devices(script):
+    script(
+        """
+        import torch
+        assert torch.accel.device_count() == torch.accelerator.device_count() == 2
+        x = torch.ones(2, device="accel:1")
+        assert x.device.index == 1 and (x + 1).tolist() == [2, 2]
+        for use in (lambda: torch.ones(1, device="accel:2"), lambda: torch.accel.set_device(3)):
+            try:
+                use()
+            except RuntimeError as error:
+                assert "the devices are accel:0 to accel:1" in str(error)
+            else:
+                raise AssertionError
+        """,
+        ACCEL_DEVICES="4",
+        ACCEL_VISIBLE_DEVICES="3,1",
+    )
+
+
+def test_number_formats():
+    assert torch.accel.is_tf32_supported() is False
+    x = torch.tensor([1 + 2.0**-20], device="accel")
+    assert torch.mm(x[None], torch.ones(1, 1, device="accel")).item() == x.item()  # TF32 would lose the bit
+    assert torch.accel.has_half and torch.ones(2, dtype=torch.half, device="accel").sum().item() == 2

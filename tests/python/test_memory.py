@@ -245,3 +245,28 @@ def test_record_stream_keeps_memory_until_the_stream_is_done():
         assert z.data_ptr() != address
     side.synchronize()
     assert (torch.accel.memory.numpy(y) == 1).all()
+
+
+def test_caching_can_be_turned_off_and_on_again():
+    torch.accel.empty_cache()
+    try:
+        torch.accel.caching_allocator_enable(False)
+        x = torch.empty(3 << 20, dtype=torch.uint8, device="accel")
+        torch.accel.synchronize()
+        reserved = torch.accel.memory_reserved()
+        del x
+        torch.empty(1, device="accel")
+        assert torch.accel.memory_reserved() < reserved
+    finally:
+        torch.accel.caching_allocator_enable()
+    x = torch.empty(3 << 20, dtype=torch.uint8, device="accel")
+    reserved = torch.accel.memory_reserved()
+    del x
+    assert torch.accel.memory_reserved() == reserved
+
+
+def test_nested_host_statistics():
+    torch.empty(1 << 20, dtype=torch.uint8, pin_memory=True)
+    nested, flat = torch.accel.host_memory_stats_as_nested_dict(), torch.accel.host_memory_stats()
+    assert nested["allocated_bytes"]["current"] == flat["allocated_bytes.current"] >= 1 << 20
+    assert nested["num_host_alloc"] == flat["num_host_alloc"]

@@ -10,6 +10,8 @@ import torch
 from expecttest import assert_expected_inline
 from torch.accel.testing import hold_stream, wait_report
 
+from torch_accel import _C
+
 
 def test_classes():
     stream = torch.accel.Stream()
@@ -223,7 +225,7 @@ TypeError: torch.accel: stream must be a torch.Stream, but got <torch.accel.Even
 TypeError: torch.accel: event must be a torch.Event, but got 3
 TypeError: torch.accel: stream must be a torch.Stream, but got 'accel'
 TypeError: torch.accel: stream must be a torch.Stream, but got <torch.accel.Event uninitialized>
-TypeError: torch.accel: other must be a torch.Event, but got <torch.accel.Stream device=accel:0 accel_stream=0xADDRESS>
+TypeError: torch.accel: end_event must be a torch.Event, but got <torch.accel.Stream device=accel:0 accel_stream=0xADDRESS>
 TypeError: torch.accel: stream must be a torch.Stream, but got 0
 NotImplementedError: torch.accel.Event: accel has no interprocess events; pass interprocess=False
 ValueError: Expected an accel device, but got: cpu
@@ -241,3 +243,173 @@ def test_an_operators_error_leaves_the_stream_usable():
             x.index_select(0, torch.tensor([9], device="accel")).sum().item()
         stream.synchronize()
         assert (x + 1).tolist() == [2] * 4
+
+
+# ---- Streams of others
+
+
+@pytest.fixture
+def driver_stream():
+    """The handle of a stream that torch did not make."""
+    return _C._create_driver_stream(0, 0)
+
+
+def test_an_external_stream_is_a_stream(driver_stream):
+    external = torch.accel.ExternalStream(driver_stream)
+    assert type(external) is torch.accel.ExternalStream and isinstance(external, torch.accel.Stream)
+    assert external.accel_stream == driver_stream and external.device == torch.device("accel", 0)
+    assert external.query() and external.priority == 0
+    assert external == torch.accel.get_stream_from_external(driver_stream, "accel:0")  # one stream, one id
+    assert type(torch.accel.get_stream_from_external(driver_stream)) is torch.accel.Stream
+    assert external not in [torch.accel.Stream() for _ in range(32)]
+    x = torch.zeros(4, device="accel")
+    torch.accel.synchronize()
+    with hold_stream(external):
+        with external:
+            assert torch.accel.current_stream() == torch.accelerator.current_stream() == external
+            x.fill_(1)
+        torch.accel.current_stream().wait_stream(external)
+        y = x + 1
+        assert not external.query() and not torch.accel.current_stream().query()
+    assert y.tolist() == [2] * 4
+
+
+def test_memory_of_an_external_stream_is_its_own(driver_stream):
+    external = torch.accel.ExternalStream(driver_stream, 0)
+    with torch.accel.stream(external):
+        x = torch.ones(1 << 20, device="accel")
+        pointer = x.data_ptr()
+        with hold_stream():
+            x.add_(1)
+            del x
+            assert torch.empty(1 << 20, device="accel").data_ptr() == pointer  # ordered by the stream
+    with hold_stream(external):
+        with torch.accel.stream(external):
+            x = torch.ones(1 << 20, device="accel")
+        x.record_stream(torch.accel.current_stream())
+        del x
+        assert torch.empty(1 << 20, device="accel").data_ptr() != pointer
+
+
+def test_handles_that_torch_knows_give_their_stream():
+    for stream in (torch.accel.Stream(priority=-1), torch.accel.default_stream(), torch.Stream(device="accel")):
+        handle = getattr(stream, "accel_stream", stream.native_handle)
+        assert torch.accel.ExternalStream(handle) == torch.accel.get_stream_from_external(handle) == stream
+    stream = torch.accel.Stream()
+    assert stream.native_handle == stream.accel_stream == stream._as_parameter_.value
+
+
+def test_handles_of_nobody_are_refused(driver_stream):
+    for wrong in (0, 1, driver_stream + 8, 1 << 46):
+        with pytest.raises(ValueError, match="is not the handle of a stream"):
+            torch.accel.ExternalStream(wrong)
+
+
+# ---- torch's classes and accel's, mixed
+
+
+@pytest.mark.parametrize(
+    "make_stream", [torch.accel.Stream, lambda: torch.Stream(device="accel")], ids=["accel", "torch"]
+)
+@pytest.mark.parametrize("make_event", [torch.accel.Event, lambda: torch.Event("accel")], ids=["accel", "torch"])
+def test_classes_mix(make_stream, make_event):
+    first, second, event = make_stream(), torch.accel.Stream(), make_event()
+    x = torch.zeros(3, device="accel")
+    torch.accel.synchronize()
+    with hold_stream(first):
+        with torch.accel.stream(first):
+            x.fill_(1)
+        event.record(first)
+        second.wait_event(event)
+        event.wait(torch.accel.default_stream())
+        if type(first) is torch.Stream and type(event) is torch.accel.Event:
+            with pytest.raises(RuntimeError, match=r"torch\.Event"):
+                first.record_event(event)  # torch takes no subclass here, of torch.cuda neither
+        else:
+            assert not first.record_event(make_event()).query()
+        with torch.accel.stream(second):
+            y = x + 1
+        assert not second.query() and not torch.accel.default_stream().query() and not event.query()
+        assert torch.accel.Stream(stream_id=first.stream_id, device_index=0, device_type=first.device_type) == first
+    second.synchronize()
+    assert y.tolist() == [2] * 3
+
+
+def test_an_event_recorded_again_or_destroyed_does_not_change_earlier_waits():
+    first, second = torch.accel.Stream(), torch.accel.Stream()
+    x = torch.zeros(3, device="accel")
+    torch.accel.synchronize()
+    with hold_stream(second):
+        with hold_stream(first):
+            with torch.accel.stream(first):
+                x.fill_(1)
+            event = first.record_event()
+            second.wait_event(event)
+            event.record(torch.accel.default_stream())  # an idle stream: complete at once
+            event.synchronize()
+            del event
+            with torch.accel.stream(second):
+                y = x.clone()
+        first.synchronize()
+    second.synchronize()
+    assert y.tolist() == [1] * 3
+
+
+def test_contexts_restore_after_exceptions():
+    stream = torch.accel.Stream()
+    before = torch.accel.current_stream()
+    for context in (lambda: stream, lambda: torch.accel.stream(stream), lambda: torch.accel.StreamContext(stream)):
+        with pytest.raises(KeyError), context():
+            assert torch.accel.current_stream() == stream
+            raise KeyError
+        assert torch.accel.current_stream() == before
+
+
+def test_with_two_devices(two_devices):
+    two_devices("""
+        import torch
+        one = torch.Stream(device="accel:1")
+        try:
+            with one:
+                assert torch.accel.current_device() == 1 and torch.accel.current_stream() == one
+                raise KeyError
+        except KeyError:
+            pass
+        assert torch.accel.current_device() == 0
+        assert torch.accel.current_stream(1) == torch.accel.default_stream(1)
+
+        # Times of events of different devices, and events of one device on streams of another.
+        timing = [torch.Event(f"accel:{d}", enable_timing=True) for d in (0, 1)]
+        timing[0].record(torch.accel.default_stream(0)), timing[1].record(torch.accel.default_stream(1))
+        for d in (0, 1):
+            torch.accel.synchronize(d)
+        for start, end in (timing, timing[::-1]):
+            try:
+                start.elapsed_time(end)
+            except (RuntimeError, ValueError) as error:
+                assert "device" in str(error), error
+            else:
+                raise AssertionError
+        try:
+            timing[0].record(torch.accel.default_stream(1))
+        except (RuntimeError, ValueError) as error:
+            assert "device" in str(error), error
+        else:
+            raise AssertionError
+        one.wait_event(timing[0])
+        one.synchronize()
+
+        # A stream from a handle belongs to one device.
+        from torch_accel import _C
+        handle = _C._create_driver_stream(1, -1)
+        try:
+            torch.accel.ExternalStream(handle, 0)
+        except ValueError as error:
+            assert "is of accel:1, not of accel:0" in str(error)
+        else:
+            raise AssertionError
+        external = torch.accel.ExternalStream(handle, "accel:1")
+        assert external.device.index == 1 and external.priority == -1
+        with external:
+            assert torch.zeros(1, device="accel").device.index == 1
+    """)

@@ -1,6 +1,10 @@
 """A process ends cleanly whatever is alive: tensors, streams, events, held streams, threads that wait."""
 
 import pytest
+import torch
+
+from torch_accel._native import _C
+from torch_accel.testing import hold_stream, wait_report
 
 ALIVE = {
     "tensors": "x = torch.ones(1000, device='accel'); y = x.sort()",
@@ -19,3 +23,19 @@ ALIVE = {
 def test_clean_exit(script, name):
     done = script(f"import threading, torch\nfrom torch_accel.testing import hold_stream\n{ALIVE[name]}\n")
     assert done.stderr == ""
+
+
+def test_settling_the_engine_waits_for_no_stream(queued):
+    torch.ones(3, device="accel", requires_grad=True).sum().backward()
+    before = wait_report()
+    with hold_stream():
+        _C._settle_engine()
+        assert wait_report() == before
+
+
+@pytest.mark.full
+def test_the_engine_lets_go_of_the_last_graph(script):
+    """Without _lazy._settle_engine some of these end by std::terminate: the engine's thread then frees a Python object late."""
+    source = "import os, torch; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); " + ALIVE["autograd threads"]
+    for _ in range(60):
+        script(source)
