@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils.backend_registration import generate_methods_for_privateuse1_backend, rename_privateuse1_backend
 
-from . import _alias, _compat, _fault, amp, memory, random, streams, testing, utils
+from . import _alias, _compat, _fault, amp, memory, multiprocessing, random, streams, testing, utils
 from ._lazy import lazy_init
 from ._native import _C
 from ._numpy_kernel import numpy_kernel
@@ -34,6 +34,7 @@ from .memory import (
     reset_accumulated_memory_stats,
     reset_peak_memory_stats,
 )
+from .multiprocessing import ipc_collect
 from .random import (
     get_rng_state,
     get_rng_state_all,
@@ -71,6 +72,7 @@ __all__ = [
     "host_memory_stats",
     "init",
     "initial_seed",
+    "ipc_collect",
     "is_available",
     "is_bf16_supported",
     "is_initialized",
@@ -85,6 +87,7 @@ __all__ = [
     "memory_stats",
     "memory_stats_as_nested_dict",
     "memory_summary",
+    "multiprocessing",
     "numpy_kernel",
     "random",
     "reset_accumulated_memory_stats",
@@ -242,6 +245,7 @@ def _register() -> None:
     _compat.register_device_module(sys.modules[__name__])
     _alias.install()
     _fault.wrap_faulthandler()
+    multiprocessing.register()
 
 
 _register()

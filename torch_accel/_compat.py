@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch._library.custom_ops import CustomOpDef
+from torch.multiprocessing import reductions
 
 from ._version import __version__
 
@@ -18,12 +19,17 @@ __all__ = [
     "CustomOpDef",
     "accelerator_device_stats",
     "backend_name",
+    "cache_shared_storage",
+    "cached_shared_storage",
     "check_torch_version",
     "computed_kernel",
     "derivative_names",
     "has_computed_kernel",
+    "neg_view",
     "operator_names",
     "parse_schema",
+    "reduce_storage",
+    "reduce_tensor",
     "register_device_module",
 ]
 
@@ -51,6 +57,31 @@ def register_device_module(module: ModuleType) -> None:
 def accelerator_device_stats(index: int) -> dict[str, Any]:
     """The nested dict behind torch.accelerator.memory_stats."""
     return dict(torch._C._accelerator_getDeviceStats(index))
+
+
+def reduce_storage(storage: torch.UntypedStorage) -> Any:
+    """How torch.multiprocessing pickles a storage of its own devices."""
+    return reductions.reduce_storage(storage)
+
+
+def reduce_tensor(tensor: torch.Tensor) -> Any:
+    """How torch.multiprocessing pickles a tensor: for what is not CUDA or meta, its storage and how it lies there."""
+    return reductions.reduce_tensor(tensor)
+
+
+def cached_shared_storage(key: tuple[Any, ...]) -> torch.UntypedStorage | None:
+    """The living storage that torch.multiprocessing's cache has under a key, or None."""
+    return reductions.storage_from_cache(torch.UntypedStorage, key)
+
+
+def cache_shared_storage(key: tuple[Any, ...], storage: torch.UntypedStorage) -> None:
+    """Puts a weak reference to a storage into torch.multiprocessing's cache."""
+    reductions.shared_cache[key] = reductions.StorageWeakRef(storage)
+
+
+def neg_view(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor's negative over the same memory, with the bit set."""
+    return torch._neg_view(tensor)
 
 
 def parse_schema(text: str) -> torch._C.FunctionSchema:

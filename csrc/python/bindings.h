@@ -11,6 +11,7 @@
 namespace accel::python {
 
 void bind_device(py::module_& m);
+void bind_ipc(py::module_& m);
 void bind_memory(py::module_& m);
 void bind_testing(py::module_& m);
 

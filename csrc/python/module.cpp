@@ -82,6 +82,7 @@ PYBIND11_MODULE(_C, m) {
   accel::register_fallback();
   bind_process(m);
   bind_device(m);
+  bind_ipc(m);
   bind_memory(m);
   bind_testing(m);
 }
