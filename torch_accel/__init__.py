@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils.backend_registration import generate_methods_for_privateuse1_backend, rename_privateuse1_backend
 
-from . import _alias, _compat, _fault, amp, memory, multiprocessing, random, streams, testing, utils
+from . import _alias, _compat, _exchange, _fault, amp, memory, multiprocessing, random, streams, testing, utils
 from ._lazy import lazy_init
 from ._native import _C
 from ._numpy_kernel import numpy_kernel
@@ -245,6 +245,7 @@ def _register() -> None:
     _compat.register_device_module(sys.modules[__name__])
     _alias.install()
     _fault.wrap_faulthandler()
+    _exchange.install()
     multiprocessing.register()
 
 

@@ -1,5 +1,6 @@
 """Every private API of torch that this package uses from Python, each behind a name of ours. Checked on torch 2.13.0."""
 
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -31,6 +32,7 @@ __all__ = [
     "reduce_storage",
     "reduce_tensor",
     "register_device_module",
+    "wrap",
 ]
 
 
@@ -82,6 +84,11 @@ def cache_shared_storage(key: tuple[Any, ...], storage: torch.UntypedStorage) ->
 def neg_view(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor's negative over the same memory, with the bit set."""
     return torch._neg_view(tensor)
+
+
+def wrap(owner: type, name: str, wrapper: Callable[[Any], Any]) -> None:
+    """Puts ``wrapper(method)`` in the place of a method: of those that know torch's own devices and have no hook."""
+    setattr(owner, name, wrapper(getattr(owner, name)))
 
 
 def parse_schema(text: str) -> torch._C.FunctionSchema:
