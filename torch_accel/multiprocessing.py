@@ -18,6 +18,7 @@ import torch
 
 from . import _compat
 from ._native import _C
+from .streams import Event
 
 __all__ = ["ipc_collect"]
 
@@ -92,6 +93,14 @@ def _reduce_tensor(tensor: torch.Tensor) -> Reduced:
     return reduced
 
 
+def _rebuild_event(device: torch.device, handle: bytes) -> Event:
+    return Event.from_ipc_handle(device, handle)
+
+
+def _reduce_event(event: Event) -> Reduced:
+    return _rebuild_event, (event.device, event.ipc_handle())
+
+
 def ipc_collect() -> None:
     """Frees the memory of storages that were sent to other processes and that no process holds any more.
 
@@ -118,4 +127,5 @@ def register() -> None:
     ForkingPickler.register(torch.UntypedStorage, _reduce_storage)
     for kind in (torch.Tensor, torch.nn.Parameter):
         ForkingPickler.register(kind, _reduce_tensor)
+    ForkingPickler.register(Event, _reduce_event)
     util.Finalize(None, _warn_of_pending, exitpriority=-100)  # after the children that multiprocessing joins

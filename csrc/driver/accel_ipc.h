@@ -46,6 +46,16 @@ accelIpcImportAgain(int file, accelStream_t (*pick)(int device, void* user), voi
 // process is complete. `ptr` is what accelIpcImport gave.
 ACCEL_API accelError_t accelIpcFree(void* ptr);
 
+// An event that several processes record and wait for; it keeps no time. A wait for a recording of
+// another process fails if that process ends before it is complete.
+typedef struct accelIpcEventHandle {
+  char bytes[64];
+} accelIpcEventHandle;
+ACCEL_API accelError_t accelIpcEventCreate(accelEvent_t* event);
+// Bytes by which another process of this user opens the event while it exists here.
+ACCEL_API accelError_t accelIpcEventGetHandle(accelEvent_t event, accelIpcEventHandle* handle);
+ACCEL_API accelError_t accelIpcEventOpen(const accelIpcEventHandle* handle, accelEvent_t* event);
+
 #ifdef __cplusplus
 } // extern "C"
 #endif

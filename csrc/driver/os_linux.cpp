@@ -1,12 +1,15 @@
 #include "os_linux.h"
 
+#include <fcntl.h>
 #include <linux/futex.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysinfo.h>
 #include <time.h>
@@ -15,6 +18,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <string>
@@ -282,6 +286,43 @@ Peer listen(int socket, uint64_t timeout) noexcept {
 
 bool is_gone(int socket) noexcept {
   return (poll_one(socket, 0) & (POLLHUP | POLLERR)) != 0;
+}
+
+void* map_shared(int file, size_t bytes) noexcept {
+  return map(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file);
+}
+
+int process_id() noexcept {
+  return getpid();
+}
+
+bool is_process_alive(int process) noexcept {
+  const int file = static_cast<int>(syscall(SYS_pidfd_open, process, 0));
+  if (file < 0) {
+    return errno != ESRCH; // a kernel without it cannot tell
+  }
+  const bool ended = poll_one(file, 0) != 0;
+  close(file);
+  return !ended;
+}
+
+int open_file_of(int process, int file, size_t bytes) noexcept {
+  char path[64];
+  std::snprintf(path, sizeof(path), "/proc/%d/fd/%d", process, file);
+  const int opened = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+  struct stat status;
+  if (opened >= 0 &&
+      (fstat(opened, &status) != 0 || !S_ISREG(status.st_mode) ||
+       static_cast<size_t>(status.st_size) != bytes)) {
+    close(opened);
+    return -1;
+  }
+  return opened;
+}
+
+uint64_t random_number() noexcept {
+  uint64_t number = 0;
+  return getrandom(&number, sizeof(number), 0) == sizeof(number) ? number : now();
 }
 
 void write_error(const char* text, size_t length) noexcept {

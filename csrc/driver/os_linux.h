@@ -65,6 +65,15 @@ enum class Peer { kSilent, kSpeaks, kGone };
 Peer listen(int socket, uint64_t timeout) noexcept;
 // Whether every copy of the other end is closed, whatever is left to receive.
 bool is_gone(int socket) noexcept;
+// A whole memory file, shared with whoever else maps it; unreserve ends it.
+void* map_shared(int file, size_t bytes) noexcept;
+int process_id() noexcept;
+// False for a process that ended, also before its parent took note.
+bool is_process_alive(int process) noexcept;
+// A descriptor of this process for the memory file of that size behind another one's; -1 if there
+// is none.
+int open_file_of(int process, int file, size_t bytes) noexcept;
+uint64_t random_number() noexcept;
 
 // ---- Faults ----
 void write_error(const char* text, size_t length) noexcept;

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 
 #include "accel.h"
 
@@ -45,6 +46,10 @@ constexpr int kYields = 2000;
 // the hooks, and the wait is counted under `caller` (null: not counted) if it finds unfinished
 // work. On a worker that would have to wait, accelErrorNotSupported.
 accelError_t host_wait(accelStream_t stream, uint64_t ticket, const char* caller);
+
+// As host_wait for what no stream of this process announces: looks again and again, with longer and
+// longer naps, until `look` returns true.
+void host_poll(const std::function<bool()>& look, const char* caller);
 
 // The name to count a wait under.
 inline const char* caller_or_unknown(const char* caller) {

@@ -5,9 +5,9 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
-#include "../driver/accel_ipc.h"
 #include "error.h"
 #include "stream.h"
 
@@ -48,6 +48,8 @@ accelIpcState state_of(const Export& exported) {
   // After shutdown nothing is let go of.
   return accelIpcExportQuery(exported.get(), &state) == accelSuccess ? state : accelIpcPending;
 }
+
+thread_local accelEvent_t t_adopted = nullptr;
 
 accelStream_t pick_current(int device, void* /*user*/) {
   return native(current_stream(static_cast<c10::DeviceIndex>(device)));
@@ -133,6 +135,18 @@ SharedCounts count_shared() {
     }
   }
   return counts;
+}
+
+Adopt::Adopt(accelEvent_t event) {
+  t_adopted = event;
+}
+
+Adopt::~Adopt() {
+  accelEventDestroy(take_adopted()); // null once it was adopted
+}
+
+accelEvent_t take_adopted() {
+  return std::exchange(t_adopted, nullptr);
 }
 
 } // namespace accel

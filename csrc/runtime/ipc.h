@@ -5,6 +5,8 @@
 
 #include <cstddef>
 
+#include "../driver/accel_ipc.h"
+
 namespace accel {
 
 // Offers `storage` to one process: a descriptor that receive() takes there, owned by the caller.
@@ -25,5 +27,17 @@ struct SharedCounts {
   size_t pending = 0; // not yet
 };
 SharedCounts count_shared();
+
+// Events of several processes. torch.Event makes the chip's event in the guard, when it is first
+// recorded; while an Adopt lives, that first record of this thread only takes `event`.
+class Adopt {
+ public:
+  explicit Adopt(accelEvent_t event);
+  ~Adopt();
+  Adopt(const Adopt&) = delete;
+  Adopt& operator=(const Adopt&) = delete;
+};
+// For the guard: what is to be adopted, or null.
+accelEvent_t take_adopted();
 
 } // namespace accel

@@ -193,3 +193,19 @@ def send(connection: Any, wait: bool) -> None:
 
 def dense(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.cpu().to_dense()
+
+
+def query(name: str) -> bool:
+    return kept[name].query()
+
+
+def query_stream() -> bool:
+    return torch.accel.current_stream().query()
+
+
+def wait(name: str) -> None:
+    kept[name].wait()
+
+
+def record(name: str) -> None:
+    kept[name].record()

@@ -222,6 +222,90 @@ def test_the_next_message_collects(other):
     assert torch.accel.memory_allocated() <= held - (1 << 20) + 512
 
 
+# ---- Events ----
+
+
+def test_a_stream_waits_for_another_process(other, queued):
+    x = torch.zeros(1000, device="accel")
+    event = torch.accel.Event(interprocess=True)
+    other.call(peer.keep, "x", x)
+    other.call(peer.keep, "event", event)
+    assert event.query() and other.call(peer.query, "event")  # never recorded
+    with hold_stream():
+        x.fill_(4)
+        event.record()
+        assert not event.query() and not other.call(peer.query, "event")
+        other.call(peer.wait, "event")
+        assert not other.call(peer.add_one, "x", "y")
+        assert not other.call(peer.query_stream)
+    assert torch.equal(other.call(peer.fetch, "y"), torch.full((1000,), 5.0))
+    assert other.call(peer.query, "event") and event.query()
+
+
+def test_the_other_process_records(other, queued):
+    event = torch.accel.Event(interprocess=True)
+    other.call(peer.keep, "event", event)
+    event.record()
+    event.synchronize()
+    other.call(peer.hold, "h")
+    other.call(peer.record, "event")
+    assert not event.query()
+    side = torch.accel.Stream()
+    side.wait_event(event)
+    with torch.accel.stream(side):
+        y = torch.zeros(3, device="accel")
+    assert not side.query()
+    other.call(peer.release, "h")
+    event.synchronize()
+    assert event.query() and y.tolist() == [0, 0, 0]
+    event.record()  # the newest recording is this process's again
+    event.synchronize()
+    assert other.call(peer.query, "event")
+
+
+def test_handles_of_events(other):
+    event = torch.accel.Event(interprocess=True)
+    handle = event.ipc_handle()
+    assert isinstance(handle, bytes) and len(handle) == 64
+    again = torch.accel.Event.from_ipc_handle(torch.device("accel:0"), handle)
+    again.record()
+    again.synchronize()
+    assert event.query() and again.ipc_handle()[:16] == handle[:16]
+    for use, kind, text in (
+        (lambda: torch.accel.Event().ipc_handle(), RuntimeError, "was not made for several processes"),
+        (lambda: torch.accel.Event.from_ipc_handle("accel", b"short"), ValueError, "a handle has 64 bytes, not 5"),
+        (lambda: torch.accel.Event.from_ipc_handle("accel", bytes(64)), RuntimeError, "are no handle"),
+        (lambda: torch.accel.Event(enable_timing=True, interprocess=True), ValueError, "keeps no time"),
+        (lambda: again.elapsed_time(again), ValueError, "must be created with argument 'enable_timing=True'"),
+    ):
+        with pytest.raises(kind, match=text):
+            use()
+
+
+def test_a_handle_of_an_event_that_is_gone():
+    handle = torch.accel.Event(interprocess=True).ipc_handle()
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="does not exist any more"):
+            torch.accel.Event.from_ipc_handle("accel", handle)
+        others = [torch.accel.Event(interprocess=True) for _ in range(8)]  # one has its descriptor's number
+    assert all(event.query() for event in others)
+
+
+def test_a_recorder_that_is_killed_fails_the_wait(queued):
+    event, side = torch.accel.Event(interprocess=True), torch.accel.Stream()
+    recorder = Peer()
+    recorder.call(peer.keep, "event", event)
+    recorder.call(peer.hold, "h")
+    recorder.call(peer.record, "event")
+    side.wait_event(event)
+    assert not side.query()
+    recorder.kill()
+    with pytest.raises(torch.AcceleratorError, match="recorded the interprocess event ended before it"):
+        side.synchronize()
+    with pytest.raises(torch.AcceleratorError, match="recorded the interprocess event ended before it"):
+        event.synchronize()
+
+
 # ---- Ends ----
 
 PARENT = """
