@@ -18,6 +18,14 @@ holds: dict[str, contextlib.ExitStack] = {}
 
 
 def serve(connection: Any) -> None:
+    from torch_accel import testing
+
+    torch.accel.init()  # reads ACCEL_LAUNCH_BLOCKING
+    with testing.launch_blocking(False):  # a test that asks for queued work asks for it here too
+        _serve(connection)
+
+
+def _serve(connection: Any) -> None:
     while True:
         try:
             function, arguments = connection.recv()
