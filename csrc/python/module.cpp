@@ -83,6 +83,7 @@ PYBIND11_MODULE(_C, m) {
   bind_process(m);
   bind_autograd(m);
   bind_device(m);
+  bind_ipc(m);
   bind_memory(m);
   bind_snapshot(m);
   bind_testing(m);
