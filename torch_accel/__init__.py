@@ -14,6 +14,7 @@ from torch.utils.backend_registration import generate_methods_for_privateuse1_ba
 from . import (
     _alias,
     _compat,
+    _exchange,
     _fault,
     _legacy,
     _parallel,
@@ -22,6 +23,7 @@ from . import (
     errors,
     graphs,
     memory,
+    multiprocessing,
     random,
     sparse,
     streams,
@@ -75,6 +77,7 @@ from .memory import (
     set_per_process_memory_fraction,
     use_mem_pool,
 )
+from .multiprocessing import ipc_collect
 from .random import (
     get_rng_state,
     get_rng_state_all,
@@ -148,6 +151,7 @@ __all__ = [
     "host_memory_stats_as_nested_dict",
     "init",
     "initial_seed",
+    "ipc_collect",
     "is_available",
     "is_bf16_supported",
     "is_current_stream_capturing",
@@ -166,6 +170,7 @@ __all__ = [
     "memory_stats",
     "memory_stats_as_nested_dict",
     "memory_summary",
+    "multiprocessing",
     "numpy_kernel",
     "random",
     "reset_accumulated_host_memory_stats",
@@ -375,6 +380,8 @@ def _register() -> None:
     )
     _alias.install()
     _fault.wrap_faulthandler()
+    _exchange.install()
+    multiprocessing.register()
 
 
 _register()

@@ -12,6 +12,7 @@ import torch.nested._internal.sdpa as nested_sdpa
 from torch._higher_order_ops.flex_attention import flex_attention as flex_operator
 from torch._library.custom_ops import CustomOpDef
 from torch.amp.autocast_mode import _cast as cast_tensor
+from torch.multiprocessing import reductions
 from torch.nested._internal.nested_tensor import NestedTensor, nested_view_from_values_offsets_lengths
 from torch.nn.attention import flex_attention as flex_module
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
@@ -29,6 +30,8 @@ __all__ = [
     "allow_on_uninitialized",
     "augment_memory_snapshot",
     "backend_name",
+    "cache_shared_storage",
+    "cached_shared_storage",
     "check_torch_version",
     "computed_kernel",
     "derivative_names",
@@ -38,9 +41,13 @@ __all__ = [
     "install_parallel",
     "legacy_storage_type",
     "memory_viz",
+    "neg_view",
     "operator_names",
     "parse_schema",
+    "reduce_storage",
+    "reduce_tensor",
     "register_device_module",
+    "wrap",
 ]
 
 
@@ -133,6 +140,36 @@ def install_parallel(functions: dict[str, Callable[..., Any]]) -> None:
             return not _is_for_accel(tensors) and bool(nccl.is_available(tensors))
 
     comm.nccl = Nccl()  # type: ignore[assignment, unused-ignore]
+
+
+def reduce_storage(storage: torch.UntypedStorage) -> Any:
+    """How torch.multiprocessing pickles a storage of its own devices."""
+    return reductions.reduce_storage(storage)
+
+
+def reduce_tensor(tensor: torch.Tensor) -> Any:
+    """How torch.multiprocessing pickles a tensor: for what is not CUDA or meta, its storage and how it lies there."""
+    return reductions.reduce_tensor(tensor)
+
+
+def cached_shared_storage(key: tuple[Any, ...]) -> torch.UntypedStorage | None:
+    """The living storage that torch.multiprocessing's cache has under a key, or None."""
+    return reductions.storage_from_cache(torch.UntypedStorage, key)
+
+
+def cache_shared_storage(key: tuple[Any, ...], storage: torch.UntypedStorage) -> None:
+    """Puts a weak reference to a storage into torch.multiprocessing's cache."""
+    reductions.shared_cache[key] = reductions.StorageWeakRef(storage)
+
+
+def neg_view(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor's negative over the same memory, with the bit set."""
+    return torch._neg_view(tensor)
+
+
+def wrap(owner: type, name: str, wrapper: Callable[[Any], Any]) -> None:
+    """Puts ``wrapper(method)`` in the place of a method: of those that know torch's own devices and have no hook."""
+    setattr(owner, name, wrapper(getattr(owner, name)))
 
 
 def parse_schema(text: str) -> torch._C.FunctionSchema:

@@ -37,6 +37,7 @@ class accelStatus(IntEnum):
     ERROR_ABORTED = 7
     ERROR_CONFIG = 8
     ERROR_NOT_SUPPORTED = 9
+    ERROR_CAPTURE = 10
 
 
 class AccelError(RuntimeError):

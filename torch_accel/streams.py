@@ -117,17 +117,39 @@ class Event(torch.Event):
     Args:
         enable_timing: keep the time at which the stream passes the event, for :meth:`elapsed_time`.
         blocking: accepted; :meth:`synchronize` always parks the waiting thread after a short spin.
-        interprocess: must be False.
+        interprocess: other processes may record and wait for it too, through :meth:`ipc_handle`; it keeps no time.
 
     Raises:
-        NotImplementedError: ``interprocess=True``.
+        ValueError: ``interprocess`` and ``enable_timing``.
     """
 
     def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> Event:
-        if interprocess:
-            raise NotImplementedError("torch.accel.Event: accel has no interprocess events; pass interprocess=False")
+        if interprocess and enable_timing:
+            raise ValueError("torch.accel.Event: an interprocess event keeps no time; pass enable_timing=False")
         lazy_init()
-        return super().__new__(cls, torch.device("accel"), enable_timing=enable_timing, blocking=blocking)
+        event = super().__new__(cls, torch.device("accel"), enable_timing=enable_timing, blocking=blocking)
+        if interprocess:
+            _C._ipc_share_event(event, -1, None)
+        return event
+
+    @classmethod
+    def from_ipc_handle(cls, device: Device, handle: bytes) -> Event:
+        """The event of another process behind a handle of :meth:`ipc_handle`; it exists there still.
+
+        Raises:
+            ValueError: ``handle`` has not the length of one.
+            RuntimeError: there is no such event any more.
+        """
+        event = cls()
+        _C._ipc_share_event(event, _get_device_index(device, optional=True), handle)
+        return event
+
+    def ipc_handle(self) -> bytes:
+        """64 bytes by which another process of this user opens the event, made with ``interprocess=True``.
+
+        A wait there for a recording that this process made fails if this process ends before it is complete.
+        """
+        return _C._ipc_event_handle(self)
 
     def record(self, stream: torch.Stream | None = None) -> None:
         """Records the event in ``stream``, by default the current one."""

@@ -83,7 +83,7 @@ void release_window(const Window& window) {
 AddressMap::AddressMap(int devices, uint64_t memory)
     : devices_(devices),
       memory_(memory),
-      slot_(std::max(kWindowBytes / kMaxDevices, memory)),
+      slot_(kWindowBytes / std::max(devices, 1) / kSegmentBytes * kSegmentBytes),
       device_(reserve_window(kWindowBytes)),
       host_(reserve_window(kWindowBytes)),
       pinned_(reserve_window(kPinnedBytes)) {}
@@ -110,8 +110,9 @@ Place AddressMap::find(uintptr_t address) const {
     place.kind = pinned_.contains(address) ? accelMemoryPinned : accelMemoryHost;
     return place;
   }
-  if (place.offset / slot_ < static_cast<uint64_t>(devices_) && place.offset % slot_ < memory_) {
+  if (place.offset / slot_ < static_cast<uint64_t>(devices_)) {
     place.device = static_cast<int>(place.offset / slot_);
+    place.imported = place.offset % slot_ >= memory_;
   }
   return place;
 }

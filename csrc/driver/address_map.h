@@ -2,7 +2,8 @@
 //
 // Two windows of equal length are reserved: the device window, which the host cannot touch, and
 // the host window, which holds the arenas. Device i owns the slot [i * slot, (i + 1) * slot) of
-// both, so one constant separates a device address from the host's alias of it.
+// both, so one constant separates a device address from the host's alias of it. A slot is the
+// device's own memory and, behind it, room for memory imported from other processes.
 #pragma once
 
 #include <cstdint>
@@ -56,6 +57,7 @@ struct Place {
   accelMemoryKind kind = accelMemoryHost;
   int device = -1; // also -1 in the windows' unused parts
   uint64_t offset = 0; // from the start of its window
+  bool imported = false; // in the part of a slot for imports, used or not
 };
 
 class AddressMap {
@@ -83,6 +85,10 @@ class AddressMap {
   }
   uint64_t slot_offset(int device) const {
     return static_cast<uint64_t>(device) * slot_;
+  }
+  // The bytes of a slot behind the device's own.
+  uint64_t import_bytes() const {
+    return slot_ - memory_;
   }
   Place find(uintptr_t address) const;
 

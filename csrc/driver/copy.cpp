@@ -11,7 +11,7 @@ namespace {
 
 // One side of a copy.
 struct Side {
-  Place place;
+  Located place;
   void* host = nullptr; // where the worker finds it
 
   bool pageable() const {
@@ -25,15 +25,13 @@ struct Side {
 // Classifies [address, address + bytes); a range that leaves its device's memory is an error.
 accelError_t find_side(const char* function, const void* address, size_t bytes, Side* side) {
   const uintptr_t first = reinterpret_cast<uintptr_t>(address);
-  side->place = g_chip->map.find(first);
+  side->place = locate(first);
   const accelMemoryKind kind = side->place.kind;
   side->host = const_cast<void*>(address);
   if (kind == accelMemoryHost || kind == accelMemoryPinned) {
     return accelSuccess;
   }
-  const uint64_t end = side->place.device < 0
-      ? 0
-      : g_chip->map.slot_offset(side->place.device) + g_chip->devices[side->place.device]->bytes;
+  const uint64_t end = side->place.device < 0 ? 0 : side->place.end;
   if (side->place.offset >= end || bytes > end - side->place.offset) {
     return fail(
         accelErrorInvalidValue,

@@ -10,12 +10,18 @@
 
 namespace accel::driver {
 
-Device::Device(int index, uintptr_t device_base, uintptr_t host_base, uint64_t bytes)
+Device::Device(
+    int index,
+    uintptr_t device_base,
+    uintptr_t host_base,
+    uint64_t bytes,
+    uint64_t import_bytes)
     : index(index),
       device_base(device_base),
       host_base(host_base),
       bytes(bytes),
-      memory(bytes, kSegmentBytes) {}
+      memory(bytes, kSegmentBytes),
+      imports(import_bytes, os::kPageBytes) {}
 
 Device::~Device() {
   if (file_ >= 0) {

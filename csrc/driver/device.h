@@ -13,7 +13,12 @@ namespace accel::driver {
 
 class Device {
  public:
-  Device(int index, uintptr_t device_base, uintptr_t host_base, uint64_t bytes);
+  Device(
+      int index,
+      uintptr_t device_base,
+      uintptr_t host_base,
+      uint64_t bytes,
+      uint64_t import_bytes);
   ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
@@ -34,8 +39,14 @@ class Device {
   // Aborts, and clears the abort word once no launch from before runs.
   accelError_t reset(uint64_t deadline);
 
-  std::mutex memory_mutex; // a leaf
+  std::mutex memory_mutex; // a leaf; for both
   RangeAllocator memory;
+  RangeAllocator imports; // behind the device's own memory
+
+  // The arena's memory file, for those who share it with another process.
+  int file() const {
+    return file_;
+  }
 
   // Streams are never freed, so that handles and tickets stay valid.
   accelStream_t add_stream(int priority);

@@ -1,9 +1,11 @@
 // Events. An event is a handle on (stream, ticket), the ticket of a marker record; waits take the
 // pair by value, so recording the event again or destroying it changes nothing for them.
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <mutex>
 
+#include "ipc_event.h"
 #include "launch.h"
 #include "os_linux.h"
 #include "process.h"
@@ -24,6 +26,7 @@ struct Recording {
   uint64_t ticket = 0;
   std::shared_ptr<Timing> timing; // null: not a timing event
   CapturePoint captured; // recorded in a capture: the ticket then means nothing
+  uint64_t shared = 0; // its number in the SharedEvent
 
   bool complete() const {
     return stream == nullptr || stream->completion.value() >= ticket;
@@ -32,8 +35,13 @@ struct Recording {
 
 struct Marker {
   std::shared_ptr<Timing> timing;
+  std::shared_ptr<SharedEvent> shared;
+  uint64_t recording = 0;
 
   accelError_t run() const {
+    if (shared != nullptr) {
+      shared->complete(recording);
+    }
     if (timing != nullptr) {
       timing->nanoseconds.store(os::now());
     }
@@ -65,6 +73,44 @@ struct WaitEvent {
   }
 };
 
+// Another process's recording.
+struct Foreign {
+  std::shared_ptr<SharedEvent> event;
+  uint64_t recording = 0;
+
+  explicit operator bool() const {
+    return event != nullptr;
+  }
+  bool complete() const {
+    return event->is_complete(recording);
+  }
+  // What it was recorded for may be complete although the process has ended since.
+  bool lost() const {
+    return !event->is_alive(recording) && !complete();
+  }
+};
+
+constexpr const char* kLost = "the process that recorded the interprocess event ended before it";
+
+struct WaitForeign {
+  Foreign foreign;
+
+  accelError_t run() const {
+    const std::atomic<uint32_t>& aborted = stream_of_this_thread()->device.aborted;
+    for (uint64_t nap = 10'000; !foreign.complete(); nap = std::min<uint64_t>(2 * nap, 1'000'000)) {
+      if (aborted.load() != 0) {
+        return accelErrorAborted;
+      }
+      if (foreign.lost()) {
+        accelSetKernelError(kLost);
+        return accelErrorLaunchFailure;
+      }
+      os::futex_wait(aborted, 0, nap);
+    }
+    return accelSuccess;
+  }
+};
+
 } // namespace
 
 accelError_t wait_on_stream(accelStream_t stream, accelStream_t source, uint64_t ticket) {
@@ -81,6 +127,18 @@ using namespace accel::driver;
 
 struct accelEvent {
   explicit accelEvent(bool timing) : timing(timing) {}
+  explicit accelEvent(std::shared_ptr<SharedEvent> shared)
+      : timing(false), shared(std::move(shared)) {}
+
+  // The newest recording, if another process made it.
+  Foreign foreign() {
+    if (shared == nullptr) {
+      return {};
+    }
+    const uint64_t newest = shared->newest();
+    std::lock_guard<std::mutex> lock(mutex);
+    return newest > recording.shared ? Foreign{shared, newest} : Foreign{};
+  }
 
   Recording get() {
     std::lock_guard<std::mutex> lock(mutex);
@@ -88,6 +146,7 @@ struct accelEvent {
   }
 
   const bool timing;
+  const std::shared_ptr<SharedEvent> shared; // null: this process's alone
   std::mutex mutex; // a leaf
   Recording recording;
 };
@@ -129,18 +188,28 @@ extern "C" accelError_t accelEventRecord(accelEvent_t event, accelStream_t strea
     Recording recording;
     recording.stream = stream;
     recording.captured = capture_point(stream);
+    if (recording.captured.capture != nullptr && event->shared != nullptr) {
+      return forbid(stream, "accelEventRecord"); // what another process waits for must run
+    }
     if (recording.captured.capture == nullptr) {
       recording.timing = event->timing ? std::make_shared<Timing>() : nullptr;
+      if (event->shared != nullptr && (recording.shared = event->shared->begin()) == 0) {
+        return accelErrorNotSupported;
+      }
+      const Marker marker{recording.timing, event->shared, recording.shared};
       if (const accelError_t code = enqueue(
-              stream,
-              make_info("record_event", accelEngineHost),
-              Marker{recording.timing},
-              &recording.ticket)) {
+              stream, make_info("record_event", accelEngineHost), marker, &recording.ticket)) {
+        if (event->shared != nullptr) {
+          event->shared->complete(recording.shared);
+        }
         return code;
       }
     }
     std::lock_guard<std::mutex> lock(event->mutex);
     std::swap(event->recording, recording);
+    if (event->shared != nullptr) {
+      event->shared->publish(event->recording.shared);
+    }
     return accelSuccess;
   });
 }
@@ -149,6 +218,17 @@ extern "C" accelError_t accelStreamWaitEvent(accelStream_t stream, accelEvent_t 
   return entry([&] {
     if (event == nullptr || stream == nullptr) {
       return invalid("accelStreamWaitEvent", "an argument is null");
+    }
+    if (Foreign foreign = event->foreign()) {
+      if (const accelError_t code = forbid_outside_event(stream)) {
+        return code;
+      }
+      return foreign.complete() ? accelSuccess
+                                : enqueue(
+                                      stream,
+                                      make_info("wait_event", accelEngineHost),
+                                      WaitForeign{std::move(foreign)},
+                                      nullptr);
     }
     const Recording recording = event->get();
     if (recording.stream == nullptr) {
@@ -170,11 +250,12 @@ extern "C" accelError_t accelEventQuery(accelEvent_t event) {
     if (event == nullptr) {
       return invalid("accelEventQuery", "the event is null");
     }
-    const Recording recording = event->get();
+    const Foreign foreign = event->foreign();
+    const Recording recording = foreign ? Recording() : event->get();
     if (const accelError_t code = forbid_wait(recording, "accelEventQuery")) {
       return code;
     }
-    return recording.complete()
+    return (foreign ? foreign.complete() : recording.complete())
         ? accelSuccess
         : fail(accelErrorNotReady, "accel: the event's stream has not passed it yet");
   });
@@ -184,6 +265,15 @@ extern "C" accelError_t accelEventSynchronize(accelEvent_t event, const char* ca
   return entry([&] {
     if (event == nullptr) {
       return invalid("accelEventSynchronize", "the event is null");
+    }
+    if (const Foreign foreign = event->foreign()) {
+      if (const accelError_t code = forbid(nullptr, caller_or_unknown(caller))) {
+        return code;
+      }
+      bool lost = false;
+      host_poll(
+          [&] { return foreign.complete() || (lost = foreign.lost()); }, caller_or_unknown(caller));
+      return lost ? fail(accelErrorLaunchFailure, "%s", kLost) : accelSuccess;
     }
     const Recording recording = event->get();
     if (const accelError_t code = forbid_wait(recording, caller_or_unknown(caller))) {
@@ -227,6 +317,44 @@ accelEventElapsedTime(double* milliseconds, accelEvent_t start, accelEvent_t end
           "accel: accelEventElapsedTime: the device was aborted before it passed an event");
     }
     *milliseconds = static_cast<double>(static_cast<int64_t>(finish - begin)) * 1e-6;
+    return accelSuccess;
+  });
+}
+
+extern "C" accelError_t accelIpcEventCreate(accelEvent_t* event) {
+  return entry([&] {
+    if (event == nullptr) {
+      return invalid("accelIpcEventCreate", "the result pointer is null");
+    }
+    std::shared_ptr<SharedEvent> shared = SharedEvent::create();
+    if (shared == nullptr) {
+      return accelErrorNotSupported;
+    }
+    *event = new accelEvent(std::move(shared));
+    return accelSuccess;
+  });
+}
+
+extern "C" accelError_t accelIpcEventGetHandle(accelEvent_t event, accelIpcEventHandle* handle) {
+  return entry([&] {
+    if (event == nullptr || handle == nullptr || event->shared == nullptr) {
+      return invalid("accelIpcEventGetHandle", "the event was not made for several processes");
+    }
+    event->shared->write_handle(handle);
+    return accelSuccess;
+  });
+}
+
+extern "C" accelError_t accelIpcEventOpen(const accelIpcEventHandle* handle, accelEvent_t* event) {
+  return entry([&] {
+    if (event == nullptr || handle == nullptr) {
+      return invalid("accelIpcEventOpen", "an argument is null");
+    }
+    std::shared_ptr<SharedEvent> shared = SharedEvent::open(*handle);
+    if (shared == nullptr) {
+      return accelErrorInvalidValue;
+    }
+    *event = new accelEvent(std::move(shared));
     return accelSuccess;
   });
 }

@@ -46,7 +46,7 @@ class Line {
   size_t length_ = 0;
 };
 
-void explain_device_access(Line& line, uintptr_t address, const Place& place) {
+void explain_device_access(Line& line, uintptr_t address, const Located& place) {
   line << "torch_accel: host access to accel:";
   line.decimal(static_cast<uint64_t>(place.device)) << " memory at ";
   line.address(address) << " (";
@@ -57,8 +57,12 @@ void explain_device_access(Line& line, uintptr_t address, const Place& place) {
     line << "byte ";
     line.decimal(place.offset - block.offset) << " of a " << (block.live ? "live " : "free ");
     line.decimal(block.bytes) << "-byte block at ";
-    line.address(g_chip->map.device().base + block.offset)
-        << (block.live ? ", allocated on stream " : ", last allocated on stream ");
+    line.address(g_chip->map.device().base + block.offset);
+  }
+  if (place.imported) {
+    line << ", shared by another process";
+  } else if (block.bytes != 0) {
+    line << (block.live ? ", allocated on stream " : ", last allocated on stream ");
     if (block.owner < 0) {
       line << "-";
     }
@@ -71,7 +75,7 @@ void explain_device_access(Line& line, uintptr_t address, const Place& place) {
 } // namespace
 
 void explain_fault(uintptr_t address) {
-  const Place place = g_chip->map.find(address);
+  const Located place = locate(address);
   Line line;
   if (place.kind == accelMemoryDevice && place.device >= 0) {
     explain_device_access(line, address, place);

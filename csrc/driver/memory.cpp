@@ -12,8 +12,8 @@ double mebibytes(uint64_t bytes) {
 
 // The device whose segment begins at `ptr`, or null with the message set.
 Device* find_segment(const void* ptr, uint64_t* offset) {
-  const Place place = g_chip->map.find(reinterpret_cast<uintptr_t>(ptr));
-  if (place.kind != accelMemoryDevice || place.device < 0) {
+  const Located place = locate(reinterpret_cast<uintptr_t>(ptr));
+  if (place.kind != accelMemoryDevice || place.device < 0 || place.imported) {
     fail(accelErrorInvalidValue, "accel: accelFree: %p is not device memory", ptr);
     return nullptr;
   }
@@ -22,6 +22,23 @@ Device* find_segment(const void* ptr, uint64_t* offset) {
 }
 
 } // namespace
+
+Located locate(uintptr_t address) noexcept {
+  Located place{g_chip->map.find(address)};
+  if (place.device < 0) {
+    return place;
+  }
+  if (!place.imported) {
+    place.end = g_chip->map.slot_offset(place.device) + g_chip->devices[place.device]->bytes;
+    return place;
+  }
+  const Block block = g_chip->blocks.find(place.offset);
+  if (block.bytes == 0) {
+    place.device = -1; // nothing is imported there
+  }
+  place.end = block.offset + block.bytes;
+  return place;
+}
 
 } // namespace accel::driver
 
@@ -135,7 +152,7 @@ extern "C" accelError_t accelPointerGetAttributes(
     if (attributes == nullptr || attributes->size < sizeof(accelPointerAttributes)) {
       return invalid("accelPointerGetAttributes", "the result is null or its size is too small");
     }
-    const Place place = g_chip->map.find(reinterpret_cast<uintptr_t>(ptr));
+    const Located place = locate(reinterpret_cast<uintptr_t>(ptr));
     attributes->kind = place.kind;
     attributes->device = place.device;
     attributes->block = nullptr;
@@ -157,13 +174,12 @@ extern "C" accelError_t accelPointerGetAttributes(
 
 extern "C" accelError_t accelBlockSet(const void* ptr, size_t bytes, int owner, int live) {
   return entry([&] {
-    const Place place = g_chip->map.find(reinterpret_cast<uintptr_t>(ptr));
-    if (place.kind != accelMemoryDevice || place.device < 0 || place.offset % kBlockGranule != 0) {
+    const Located place = locate(reinterpret_cast<uintptr_t>(ptr));
+    if (place.kind != accelMemoryDevice || place.device < 0 || place.imported ||
+        place.offset % kBlockGranule != 0) {
       return invalid("accelBlockSet", "not a 512-byte aligned address of device memory");
     }
-    const Device& device = *g_chip->devices[place.device];
-    const uint64_t end = g_chip->map.slot_offset(place.device) + device.bytes;
-    if (bytes == 0 || bytes > end - place.offset || owner > kMaxOwner || owner < -kMaxOwner) {
+    if (bytes == 0 || bytes > place.end - place.offset || owner > kMaxOwner || owner < -kMaxOwner) {
       return invalid("accelBlockSet", "the size or the owner is out of range");
     }
     g_chip->blocks.set(place.offset, bytes, owner, live != 0);

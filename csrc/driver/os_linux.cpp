@@ -1,10 +1,15 @@
 #include "os_linux.h"
 
+#include <fcntl.h>
 #include <linux/futex.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysinfo.h>
 #include <time.h>
@@ -13,6 +18,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <string>
 
@@ -26,8 +33,14 @@ namespace {
 
 constexpr uint64_t kSecond = 1'000'000'000;
 
-void* map(void* address, size_t bytes, int protection, int flags, int file = -1) noexcept {
-  void* result = mmap(address, bytes, protection, flags, file, 0);
+void* map(
+    void* address,
+    size_t bytes,
+    int protection,
+    int flags,
+    int file = -1,
+    uint64_t offset = 0) noexcept {
+  void* result = mmap(address, bytes, protection, flags, file, static_cast<off_t>(offset));
   return result == MAP_FAILED ? nullptr : result;
 }
 
@@ -83,9 +96,9 @@ void close_memory(int file) noexcept {
   close(file);
 }
 
-bool map_memory(void* address, size_t bytes, int file) noexcept {
+bool map_memory(void* address, size_t bytes, int file, uint64_t offset) noexcept {
   const int flags = MAP_SHARED | MAP_FIXED | MAP_NORESERVE;
-  return map(address, bytes, PROT_READ | PROT_WRITE, flags, file) != nullptr &&
+  return map(address, bytes, PROT_READ | PROT_WRITE, flags, file, offset) != nullptr &&
       madvise(address, bytes, MADV_DONTFORK) == 0;
 }
 
@@ -188,8 +201,128 @@ bool start_thread(void (*body)(void*), void* argument) noexcept {
   return failed == 0;
 }
 
-bool at_fork_in_child(void (*handler)()) noexcept {
-  return pthread_atfork(nullptr, nullptr, handler) == 0;
+bool at_fork(void (*before)(), void (*in_parent)(), void (*in_child)()) noexcept {
+  return pthread_atfork(before, in_parent, in_child) == 0;
+}
+
+bool open_pair(int ends[2]) noexcept {
+  return socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0;
+}
+
+void close_file(int file) noexcept {
+  close(file);
+}
+
+void hang_up(int socket) noexcept {
+  shutdown(socket, SHUT_RDWR);
+}
+
+namespace {
+
+// A message of one piece with room for one descriptor.
+struct Envelope {
+  Envelope(void* data, size_t bytes) noexcept : piece{data, bytes} {
+    header.msg_iov = &piece;
+    header.msg_iovlen = 1;
+  }
+  Envelope(const Envelope&) = delete;
+  Envelope& operator=(const Envelope&) = delete;
+
+  void add_control() noexcept {
+    header.msg_control = control;
+    header.msg_controllen = sizeof(control);
+  }
+
+  iovec piece;
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr header = {};
+};
+
+short poll_one(int socket, uint64_t timeout) noexcept {
+  pollfd one = {socket, POLLIN, 0};
+  const timespec limit = to_timespec(timeout);
+  return ppoll(&one, 1, &limit, nullptr) > 0 ? one.revents : short{0};
+}
+
+} // namespace
+
+bool send(int socket, const void* data, size_t bytes, int file) noexcept {
+  Envelope envelope(const_cast<void*>(data), bytes);
+  if (file >= 0) {
+    envelope.add_control();
+    cmsghdr* control = CMSG_FIRSTHDR(&envelope.header);
+    control->cmsg_level = SOL_SOCKET;
+    control->cmsg_type = SCM_RIGHTS;
+    control->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(control), &file, sizeof(int));
+  }
+  return sendmsg(socket, &envelope.header, MSG_NOSIGNAL | MSG_DONTWAIT) ==
+      static_cast<ssize_t>(bytes);
+}
+
+bool receive(int socket, void* data, size_t bytes, int* file) noexcept {
+  Envelope envelope(data, bytes);
+  envelope.add_control();
+  *file = -1;
+  const ssize_t received = recvmsg(socket, &envelope.header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+  const cmsghdr* control = received < 0 ? nullptr : CMSG_FIRSTHDR(&envelope.header);
+  if (control != nullptr && control->cmsg_type == SCM_RIGHTS) {
+    std::memcpy(file, CMSG_DATA(control), sizeof(int));
+  }
+  return received == static_cast<ssize_t>(bytes) && (envelope.header.msg_flags & MSG_TRUNC) == 0;
+}
+
+Peer listen(int socket, uint64_t timeout) noexcept {
+  if (poll_one(socket, timeout) == 0) {
+    return Peer::kSilent;
+  }
+  char byte = 0; // the end of the stream polls as readable too
+  ssize_t received = recv(socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  if (received < 0 && errno == ECONNRESET) { // reported once, before what was said
+    received = recv(socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  }
+  return received > 0 ? Peer::kSpeaks : Peer::kGone;
+}
+
+bool is_gone(int socket) noexcept {
+  return (poll_one(socket, 0) & (POLLHUP | POLLERR)) != 0;
+}
+
+void* map_shared(int file, size_t bytes) noexcept {
+  return map(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file);
+}
+
+int process_id() noexcept {
+  return getpid();
+}
+
+bool is_process_alive(int process) noexcept {
+  const int file = static_cast<int>(syscall(SYS_pidfd_open, process, 0));
+  if (file < 0) {
+    return errno != ESRCH; // a kernel without it cannot tell
+  }
+  const bool ended = poll_one(file, 0) != 0;
+  close(file);
+  return !ended;
+}
+
+int open_file_of(int process, int file, size_t bytes) noexcept {
+  char path[64];
+  std::snprintf(path, sizeof(path), "/proc/%d/fd/%d", process, file);
+  const int opened = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+  struct stat status;
+  if (opened >= 0 &&
+      (fstat(opened, &status) != 0 || !S_ISREG(status.st_mode) ||
+       static_cast<size_t>(status.st_size) != bytes)) {
+    close(opened);
+    return -1;
+  }
+  return opened;
+}
+
+uint64_t random_number() noexcept {
+  uint64_t number = 0;
+  return getrandom(&number, sizeof(number), 0) == sizeof(number) ? number : now();
 }
 
 void write_error(const char* text, size_t length) noexcept {

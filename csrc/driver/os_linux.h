@@ -20,7 +20,7 @@ void unreserve(void* address, size_t bytes) noexcept;
 int open_memory(const char* name, size_t bytes) noexcept;
 void close_memory(int file) noexcept;
 // Places a memory file in reserved space; forked children do not inherit it.
-bool map_memory(void* address, size_t bytes, int file) noexcept;
+bool map_memory(void* address, size_t bytes, int file, uint64_t offset = 0) noexcept;
 // Gives the pages of a mapped memory file back; it reads as zero afterwards.
 void drop_pages(void* address, size_t bytes) noexcept;
 // Makes reserved space ordinary private memory, and back.
@@ -46,7 +46,34 @@ void futex_wake_all(const std::atomic<uint32_t>& word) noexcept;
 // ---- Threads and processes ----
 // A detached thread that takes no asynchronous signals. False if the system has none left.
 bool start_thread(void (*body)(void*), void* argument) noexcept;
-bool at_fork_in_child(void (*handler)()) noexcept;
+bool at_fork(void (*before)(), void (*in_parent)(), void (*in_child)()) noexcept;
+
+// ---- Between processes ----
+// A connected pair of sockets that keep the bounds of messages.
+bool open_pair(int ends[2]) noexcept;
+void close_file(int file) noexcept;
+// Tells the other end that this one is closed, even while a forked child has a copy of it.
+void hang_up(int socket) noexcept;
+// Sends a message without waiting, with a descriptor unless `file` is -1.
+bool send(int socket, const void* data, size_t bytes, int file = -1) noexcept;
+// Takes a message that is there; false if it is of another size. `file`: the descriptor that came
+// with it, or -1.
+bool receive(int socket, void* data, size_t bytes, int* file) noexcept;
+enum class Peer { kSilent, kSpeaks, kGone };
+// Whether a message is there or the other end is closed, after at most `timeout` nanoseconds. What
+// it said before it closed comes first.
+Peer listen(int socket, uint64_t timeout) noexcept;
+// Whether every copy of the other end is closed, whatever is left to receive.
+bool is_gone(int socket) noexcept;
+// A whole memory file, shared with whoever else maps it; unreserve ends it.
+void* map_shared(int file, size_t bytes) noexcept;
+int process_id() noexcept;
+// False for a process that ended, also before its parent took note.
+bool is_process_alive(int process) noexcept;
+// A descriptor of this process for the memory file of that size behind another one's; -1 if there
+// is none.
+int open_file_of(int process, int file, size_t bytes) noexcept;
+uint64_t random_number() noexcept;
 
 // ---- Faults ----
 void write_error(const char* text, size_t length) noexcept;

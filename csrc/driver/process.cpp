@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include "ipc.h"
 #include "launch.h"
 #include "os_linux.h"
 #include "worker.h"
@@ -24,6 +25,7 @@ void on_fork() {
   if (g_state.load() != State::kClosed) {
     g_state.store(State::kForked);
   }
+  after_fork_in_child();
 }
 
 accelError_t open_chip(std::unique_ptr<Chip>* result) {
@@ -43,7 +45,11 @@ accelError_t open_chip(std::unique_ptr<Chip>* result) {
     const uint64_t slot = chip->map.slot_offset(i);
     chip->devices.push_back(
         std::make_unique<Device>(
-            i, chip->map.device().base + slot, chip->map.host().base + slot, config.memory));
+            i,
+            chip->map.device().base + slot,
+            chip->map.host().base + slot,
+            config.memory,
+            chip->map.import_bytes()));
     if (!chip->devices.back()->open()) {
       return fail(
           accelErrorOutOfMemory,
@@ -88,8 +94,8 @@ extern "C" accelError_t accelInit(void) {
     if (g_state.load() != State::kClosed) {
       return g_state.load() == State::kReady ? accelSuccess : refuse(g_state.load());
     }
-    static const bool registered =
-        os::at_fork_in_child(on_fork) && std::atexit([] { accelShutdown(kExitDeadline); }) == 0;
+    static const bool registered = os::at_fork(before_fork, after_fork_in_parent, on_fork) &&
+        std::atexit([] { accelShutdown(kExitDeadline); }) == 0;
     if (!registered) {
       return fail(
           accelErrorNotSupported, "accel: the system refused the handlers of fork and exit");

@@ -68,6 +68,12 @@ accelError_t entry(const Body& body) {
 // The device of that index, or null with the message set.
 Device* find_device(int index);
 
+// What is at an address. Lock-free and async-signal-safe.
+struct Located : Place {
+  uint64_t end = 0; // of the memory that it is in, from the start of its window
+};
+Located locate(uintptr_t address) noexcept;
+
 inline accelError_t invalid(const char* function, const char* problem) {
   return fail(accelErrorInvalidValue, "accel: %s: %s", function, problem);
 }

@@ -22,7 +22,7 @@ namespace {
 // The host's address of a 32-bit word that workers may touch, or null with the message set.
 std::atomic<uint32_t>* find_word(const char* function, void* address) {
   const uintptr_t value = reinterpret_cast<uintptr_t>(address);
-  const Place place = g_chip->map.find(value);
+  const Located place = locate(value);
   const bool usable = place.device >= 0 || place.kind == accelMemoryPinned;
   if (!usable || value % sizeof(uint32_t) != 0) {
     fail(

@@ -1,5 +1,6 @@
 #include "wait.h"
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <string>
@@ -72,6 +73,32 @@ accelError_t aborted(const Device& device) {
 
 } // namespace
 
+namespace {
+
+void count_wait(const char* caller) {
+  WaitCounts& waits = wait_counts();
+  std::lock_guard<std::mutex> lock(waits.mutex);
+  ++waits.counts[caller];
+}
+
+} // namespace
+
+void host_poll(const std::function<bool()>& look, const char* caller) {
+  if (look()) {
+    return;
+  }
+  count_wait(caller);
+  const accelWaitHooks* hooks = g_hooks.load();
+  void* token = hooks == nullptr ? nullptr : hooks->before();
+  const std::atomic<uint32_t> nobody{0};
+  for (uint64_t nap = 10'000; !look(); nap = std::min<uint64_t>(2 * nap, 1'000'000)) {
+    os::futex_wait(nobody, 0, nap);
+  }
+  if (hooks != nullptr) {
+    hooks->after(token);
+  }
+}
+
 accelError_t host_wait(accelStream_t stream, uint64_t ticket, const char* caller, uint32_t since) {
   const Device& device = stream->device;
   if (stream->completion.value() < ticket) {
@@ -86,9 +113,7 @@ accelError_t host_wait(accelStream_t stream, uint64_t ticket, const char* caller
           accelErrorOutOfMemory, "accel: the system has no thread left for a stream's worker");
     }
     if (caller != nullptr) {
-      WaitCounts& waits = wait_counts();
-      std::lock_guard<std::mutex> lock(waits.mutex);
-      ++waits.counts[caller];
+      count_wait(caller);
     }
     if (!stream->completion.spin(ticket)) {
       const accelWaitHooks* hooks = g_hooks.load();

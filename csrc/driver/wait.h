@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 
 #include "accel.h"
 
@@ -47,6 +48,10 @@ constexpr int kYields = 2000;
 // device is aborted, or was reset after `since`, the value of Device::resets before the ticket was
 // taken.
 accelError_t host_wait(accelStream_t stream, uint64_t ticket, const char* caller, uint32_t since);
+
+// As host_wait for what no stream of this process announces: looks again and again, with longer and
+// longer naps, until `look` returns true.
+void host_poll(const std::function<bool()>& look, const char* caller);
 
 // The name to count a wait under.
 inline const char* caller_or_unknown(const char* caller) {

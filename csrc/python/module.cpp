@@ -84,6 +84,7 @@ PYBIND11_MODULE(_C, m) {
   bind_autograd(m);
   bind_device(m);
   bind_graphs(m);
+  bind_ipc(m);
   bind_memory(m);
   bind_snapshot(m);
   bind_testing(m);

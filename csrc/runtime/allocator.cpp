@@ -11,6 +11,7 @@
 
 #include "allocator_heap.h"
 #include "error.h"
+#include "ipc.h"
 #include "plant.h"
 
 namespace accel {
@@ -117,6 +118,12 @@ Block* find_memory(Heap& heap, Request& request) {
     // the thread that waits for it calls reclaim() and retries.
     if (request.record.stream != nullptr) {
       return heap.borrow(request);
+    }
+  }
+  if (collect_shared() > 0) { // other processes have let go of memory
+    std::lock_guard<std::mutex> lock(heap.mutex);
+    if (auto* const block = attempt()) {
+      return block;
     }
   }
   const auto after = [&](std::initializer_list<Heap::What> what) -> Block* {
@@ -308,6 +315,7 @@ ExecuteNow::~ExecuteNow() {
 
 bool reclaim(c10::DeviceIndex index, const char* caller) {
   auto& heap = heap_of(checked_index(index));
+  collect_shared();
   wait_for(heap, {Heap::Deferred, Heap::Blocks}, caller);
   std::lock_guard<std::mutex> lock(heap.mutex);
   heap.settle();

@@ -6,6 +6,7 @@
 #include "allocator.h"
 #include "device.h"
 #include "error.h"
+#include "ipc.h"
 #include "plant.h"
 #include "stream.h"
 #include "warning.h"
@@ -94,6 +95,10 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
         stream.device());
     auto* const target = native(stream);
     if (*event == nullptr) {
+      if (auto* const adopted = take_adopted()) {
+        *event = adopted;
+        return; // never recorded here
+      }
       accelEvent_t created = nullptr;
       const bool timing = flag == c10::EventFlag::BACKEND_DEFAULT;
       check(accelEventCreate(timing ? accelEventTiming : 0, &created));

@@ -17,6 +17,7 @@
 
 #include "accel.h"
 #include "accel_graph.h"
+#include "accel_ipc.h"
 
 namespace py = pybind11;
 
@@ -572,6 +573,48 @@ void bind_memory(py::module_& m) {
       "dereference", [](uintptr_t address) { return *reinterpret_cast<volatile char*>(address); });
 }
 
+struct Export {
+  accelIpcExport_t handle = nullptr;
+};
+
+accelStream_t pick_stream(int /*device*/, void* user) {
+  return static_cast<Stream*>(user)->handle;
+}
+
+void bind_ipc(py::module_& m) {
+  py::class_<Export>(m, "Export")
+      .def(
+          "state",
+          [](Export e) {
+            accelIpcState state = accelIpcPending;
+            check(accelIpcExportQuery(e.handle, &state));
+            return std::string(
+                state == accelIpcPending    ? "pending"
+                    : state == accelIpcHeld ? "held"
+                                            : "released");
+          })
+      .def("destroy", [](Export& e) {
+        accelIpcExportDestroy(e.handle);
+        e.handle = nullptr;
+      });
+  m.def("ipc_export", [](uintptr_t address, size_t bytes) {
+    Export exported;
+    int file = -1;
+    check(accelIpcExportCreate(pointer(address), bytes, &exported.handle, &file));
+    return std::make_pair(exported, file);
+  });
+  m.def("ipc_import", [](int file, Stream stream) {
+    void* ptr = nullptr;
+    size_t bytes = 0;
+    check(accelIpcImport(file, pick_stream, &stream, &ptr, &bytes));
+    return std::make_pair(reinterpret_cast<uintptr_t>(ptr), bytes);
+  });
+  m.def("ipc_import_again", [](int file, Stream stream) {
+    check(accelIpcImportAgain(file, pick_stream, &stream));
+  });
+  m.def("ipc_free", [](uintptr_t address) { check(accelIpcFree(pointer(address))); });
+}
+
 } // namespace
 
 PYBIND11_MODULE(accel_driver, m) {
@@ -650,4 +693,5 @@ PYBIND11_MODULE(accel_driver, m) {
   bind_stream(m);
   bind_graphs(m);
   bind_memory(m);
+  bind_ipc(m);
 }

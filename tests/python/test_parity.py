@@ -16,15 +16,11 @@ PAGE = ROOT / "docs/parity.md"
 TABLES = {"The same name": 2, "Another name": 4, "Absent": 2}
 # Still on their way, each with its tests; the page has them already.
 AWAITED = {
-    "the graphs": ("graph", "graph_pool_handle", "is_current_stream_capturing", "make_graphed_callables", "CUDAGraph", "Event(external)"),
     "the processes": ("ipc_collect",),
 }  # fmt: skip
 WAITING = {
     name
-    for names, arrived in (
-        (AWAITED["the graphs"], hasattr(torch.accel, "graphs")),
-        (AWAITED["the processes"], hasattr(torch.accel, "ipc_collect")),
-    )
+    for names, arrived in ((AWAITED["the processes"], hasattr(torch.accel, "ipc_collect")),)
     for name in names
     if not arrived
 }
@@ -156,7 +152,7 @@ def test_the_tests_named_are_about_the_names():
     wrong = []
     for table in (SAME, ANOTHER):
         for name, cells in table.items():
-            shown = cells[-1].strip("`").replace("the graphs' tests", "tests/python/test_graphs.py")
+            shown = cells[-1].strip("`")
             subject = name if table is SAME else cells[0].strip("`")
             if name in WAITING:
                 continue

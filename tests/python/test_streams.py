@@ -203,7 +203,6 @@ def bad_arguments():
         lambda: event.wait(event),
         lambda: event.elapsed_time(stream),
         lambda: torch.accel.set_stream(0),
-        lambda: torch.accel.Event(interprocess=True),
         lambda: torch.accel.Stream("cpu"),
         lambda: torch.accel.set_stream(torch.Stream(stream_id=999, device_index=0, device_type=20)),
         lambda: torch.accel._sleep(-1),
@@ -227,7 +226,6 @@ TypeError: torch.accel: stream must be a torch.Stream, but got 'accel'
 TypeError: torch.accel: stream must be a torch.Stream, but got <torch.accel.Event uninitialized>
 TypeError: torch.accel: end_event must be a torch.Event, but got <torch.accel.Stream device=accel:0 accel_stream=0xADDRESS>
 TypeError: torch.accel: stream must be a torch.Stream, but got 0
-NotImplementedError: torch.accel.Event: accel has no interprocess events; pass interprocess=False
 ValueError: Expected an accel device, but got: cpu
 RuntimeError: accel: there is no stream with id 999 on accel:0; take one from torch.Stream(device=...) or torch.accel.Stream()
 ValueError: torch.accel._sleep expects a number of cycles of at least 0, but got -1""",

@@ -15,7 +15,7 @@ def collate(items):
     return Batch(torch.stack([x for x, _ in items]), torch.tensor([int(y) for _, y in items]))
 
 
-# Workers are spawned: a forked child may not touch the device, and forking a process with threads is not sound.
+# A forked worker may not touch the device, and need not: the parent pins.
 @pytest.mark.parametrize("workers", [0, 2])
 def test_batches_are_pinned_and_right(workers, recwarn):
     x, y = torch.arange(40.0).reshape(20, 2), torch.arange(20)
@@ -32,6 +32,20 @@ def test_batches_are_pinned_and_right(workers, recwarn):
             count += len(by)
         assert count == 20
     assert not [w for w in recwarn if "pin_memory" in str(w.message)]
+
+
+def onto_the_device(items):
+    """Runs in a spawned worker, which may use the device."""
+    return torch.stack([x for (x,) in items]).to("accel") * 2
+
+
+def test_spawned_workers_make_batches_on_the_device():
+    """Their batches arrive over torch.multiprocessing: the memory is the worker's."""
+    x = torch.arange(24.0).reshape(12, 2)
+    loader = DataLoader(TensorDataset(x), 4, num_workers=1, multiprocessing_context="spawn", collate_fn=onto_the_device)
+    batches = list(loader)
+    assert all(batch.is_accel for batch in batches)
+    assert torch.equal(torch.cat([batch.cpu() for batch in batches]), x * 2)
 
 
 def test_structures_are_kept():

@@ -49,6 +49,75 @@ def test_map_location(map_location):
         assert torch.equal(y.cpu(), torch.arange(5.0))
 
 
+FORMS = {
+    "nothing": (None, "accel:0"),
+    "cpu": ("cpu", "cpu"),
+    "accel": ("accel", "accel:0"),
+    "accel:0": ("accel:0", "accel:0"),
+    "device": (torch.device("accel", 0), "accel:0"),
+    "meta": ("meta", "meta"),
+    "dict": ({"accel:0": "cpu", "cpu": "accel:0"}, "cpu"),
+    "other keys": ({"cpu": "accel:0"}, "accel:0"),
+    "function": (lambda storage, location: storage.accel() if location == "accel:0" else None, "accel:0"),
+    "declining function": (lambda storage, location: None, "accel:0"),
+}
+
+
+@pytest.mark.parametrize("mapped", [False, True], ids=["read", "mmap"])
+@pytest.mark.parametrize("weights_only", [False, True], ids=["pickle", "weights"])
+@pytest.mark.parametrize(("form", "device"), FORMS.values(), ids=FORMS.keys())
+def test_every_form_of_map_location(tmp_path, form, device, weights_only, mapped):
+    x = torch.arange(6.0).to("accel").reshape(2, 3)
+    torch.save({"x": x, "views": [x[1], x.t()]}, tmp_path / "x.pt")
+    loaded = torch.load(tmp_path / "x.pt", map_location=form, weights_only=weights_only, mmap=mapped)
+    y, (row, transposed) = loaded["x"], loaded["views"]
+    assert {str(t.device) for t in (y, row, transposed)} == {device}
+    assert (y.shape, transposed.stride(), row.storage_offset()) == (x.shape, (1, 3), 3)
+    if device != "meta":
+        assert torch.equal(y.cpu(), x.cpu()) and transposed.tolist() == x.t().tolist()
+        row.fill_(9)
+        assert y.tolist() == [[0, 1, 2], [9, 9, 9]]  # one storage
+    assert x.tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.nn.Parameter(torch.ones(2)),
+        torch.ones(2, requires_grad=True),
+        torch.tensor(3, dtype=torch.int16),
+        torch.empty(0, 4),
+        torch.tensor([[0, 1.0], [2, 0]]).to_sparse(),
+        torch.tensor([[0, 1.0], [2, 0]]).to_sparse_csr(),
+    ],
+    ids=["parameter", "leaf", "scalar", "empty", "coo", "csr"],
+)
+def test_kinds_of_tensors(value):
+    x = value.detach().to("accel").requires_grad_(value.requires_grad)
+    x = torch.nn.Parameter(x) if isinstance(value, torch.nn.Parameter) else x
+    y = torch.load(saved(x), weights_only=True)
+    assert (type(y), y.device, y.dtype, y.shape, y.layout) == (type(x), x.device, x.dtype, x.shape, x.layout)
+    assert y.requires_grad == x.requires_grad
+    assert torch.equal(y.detach().cpu().to_dense(), value.detach().to_dense())
+
+
+def test_other_things_on_the_device():
+    generator = torch.Generator("accel").manual_seed(3)
+    state = torch.load(saved(generator.get_state()), weights_only=True)
+    again = torch.Generator("accel")
+    again.set_state(state)
+    draws = [torch.rand(4, device="accel", generator=g).tolist() for g in (generator, again)]
+    assert draws[0] == draws[1]
+    assert torch.load(saved(torch.device("accel:0")), weights_only=True) == torch.device("accel:0")
+
+
+def test_skipped_data_is_filled_in_later(tmp_path):
+    with torch.serialization.skip_data():
+        torch.save(torch.arange(4.0, device="accel"), tmp_path / "x.pt")
+    y = torch.load(tmp_path / "x.pt")
+    assert y.device == torch.device("accel:0") and y.shape == (4,)
+
+
 def test_load_into_a_device_context():
     with torch.device("accel"):
         assert torch.load(saved(torch.ones(3)), weights_only=True).sum().item() == 3
