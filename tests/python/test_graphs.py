@@ -146,6 +146,10 @@ ILLEGAL = {
     "empty_cache": (lambda x: torch.accel.empty_cache(), "empty_cache: operation not permitted"),
 }
 OUTSIDE, PINNED = [], []
+ILLEGAL["interprocess event"] = (
+    lambda x: torch.accel.Event(interprocess=True).record(),
+    "accelEventRecord: operation not permitted when stream is capturing",
+)
 # Raised by a check of the argument, as by torch.cuda: the capture is as good as before.
 HARMLESS = {"cpu", "to accel"}
 
