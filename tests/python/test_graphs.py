@@ -43,6 +43,16 @@ def test_nothing_runs_during_the_capture():
     assert x.tolist() == [1, 1, 1]
 
 
+def test_captures_of_one_device_share_a_stream():
+    streams = []
+    for _ in range(2):
+        captured(lambda: streams.append(torch.accel.current_stream()))
+    assert streams == [torch.accel.graph.default_capture_streams[0]] * 2
+    other = torch.accel.Stream()
+    captured(lambda: streams.append(torch.accel.current_stream()), stream=other)
+    assert streams[2] == other
+
+
 def test_replays_are_queued(queued):
     x = torch.zeros(3, device=DEVICE)
     graph, _ = captured(lambda: x.add_(1))

@@ -14,16 +14,6 @@ from tests.docs.markdown import ROOT
 PAGE = ROOT / "docs/parity.md"
 # Tables of the page: heading -> number of columns.
 TABLES = {"The same name": 2, "Another name": 4, "Absent": 2}
-# Still on their way, each with its tests; the page has them already.
-AWAITED = {
-    "the processes": ("ipc_collect",),
-}  # fmt: skip
-WAITING = {
-    name
-    for names, arrived in ((AWAITED["the processes"], hasattr(torch.accel, "ipc_collect")),)
-    for name in names
-    if not arrived
-}
 
 
 def tables() -> dict[str, dict[str, list[str]]]:
@@ -96,11 +86,16 @@ def cuda_methods(kind: type) -> set[str]:
     return {name for base in own for name in vars(base) if not name.startswith("_")}
 
 
+def is_member(name: str) -> bool:
+    """Whether a dotted name is an attribute of a class."""
+    return "." in name and inspect.isclass(getattr(torch.cuda, name.split(".")[0], None))
+
+
 def test_every_name_has_one_row():
     explained = [name for table in ROWS.values() for name in table]
     assert len(explained) == len(set(explained))
-    parts = {name for name in explained if re.search(r"^[A-Z]\w+[.(]", name)}  # methods and parameters
-    missing = set(NAMES) - set(explained) - WAITING
+    parts = {name for name in explained if "(" in name or is_member(name)}
+    missing = set(NAMES) - set(explained)
     assert not missing, "no row in docs/parity.md"
     assert not set(explained) - parts - set(NAMES), "torch.cuda has no such name"
     for part in parts:
@@ -109,7 +104,7 @@ def test_every_name_has_one_row():
         assert hasattr(kind, inside) or inside in inspect.signature(kind).parameters or inside == "cuda_stream", part
 
 
-@pytest.mark.parametrize("name", [name for name in SAME if name not in WAITING])
+@pytest.mark.parametrize("name", SAME)
 def test_the_same_name(name):
     for place in NAMES[name]:
         assert resolve(f"torch.accel.{place}") is not None, place
@@ -124,13 +119,14 @@ def test_the_same_name(name):
     if callable(original):
         signatures = [inspect.signature(function).parameters for function in (original, ours)]
         expected = [p for p in signatures[0].values() if p.name not in skipped]
-        assert list(signatures[1])[: len(expected)] == [p.name for p in expected]  # ours may have more, at the end
-        for p in expected:
+        names = [p.name.replace("cuda", "accel") for p in expected]
+        assert list(signatures[1])[: len(expected)] == names  # ours may have more, at the end
+        for mine, p in zip(names, expected, strict=True):
             default = "accel" if p.default == "cuda" else p.default
-            assert default in (signatures[1][p.name].default, inspect.Parameter.empty)
+            assert default in (signatures[1][mine].default, inspect.Parameter.empty)
 
 
-@pytest.mark.parametrize("name", [name for name in ANOTHER if name not in WAITING])
+@pytest.mark.parametrize("name", ANOTHER)
 def test_another_name(name):
     equivalent, reason, _ = ANOTHER[name]
     assert resolve(equivalent.strip("`")) is not None and reason.endswith(".")
@@ -154,8 +150,6 @@ def test_the_tests_named_are_about_the_names():
         for name, cells in table.items():
             shown = cells[-1].strip("`")
             subject = name if table is SAME else cells[0].strip("`")
-            if name in WAITING:
-                continue
             text = (ROOT / shown).read_text()
             if not re.search(rf"\b{subject.split('.')[-1]}\b", text) or "def test_" not in text:
                 wrong.append((name, shown))
