@@ -150,11 +150,11 @@ class graph:
     Args:
         accel_graph: the graph.
         pool: memory pool to share, see :meth:`AccelGraph.capture_begin`.
-        stream: the stream to capture; by default one of this class's own, on the current device.
+        stream: the stream to capture; by default one of this class's own for each device.
         capture_error_mode: see :meth:`AccelGraph.capture_begin`.
     """
 
-    default_capture_stream: Stream | None = None
+    default_capture_streams: dict[int, Stream] = {}
 
     def __init__(
         self,
@@ -164,9 +164,9 @@ class graph:
         capture_error_mode: str = "global",
     ) -> None:
         if stream is None:
-            stream = type(self).default_capture_stream
-            if stream is None or stream.device.index != _C._current_device():
-                stream = type(self).default_capture_stream = Stream()
+            index = _C._current_device()
+            streams = type(self).default_capture_streams
+            stream = streams[index] if index in streams else streams.setdefault(index, Stream())
         self.pool = pool
         self.capture_stream = stream
         self.stream_ctx = stream_context(stream)
