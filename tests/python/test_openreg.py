@@ -30,9 +30,9 @@ test_memory.py
     MultiDeviceAllocation -> python/test_device.py::test_devices_keep_their_own_state
     CrossDeviceOperations -> aten/test_copy.py::test_two_devices
 test_rng.py
-    generator, create_generator_and_seed, manual_seed, seed -> aten/test_random.py::test_manual_seed_and_default_generator
-    rng_state -> aten/test_random.py::test_state_round_trip_midway
-    offset_unsupported -> aten/test_random.py::test_set_offset
+    generator, create_generator_and_seed, manual_seed, seed -> aten/test_random_generators.py::test_manual_seed_and_default_generator
+    rng_state -> aten/test_random_generators.py::test_state_round_trip_midway
+    offset_unsupported -> aten/test_random_generators.py::test_set_offset
 test_misc.py
     BackendModule -> python/test_openreg.py::test_the_module_is_registered_once
     BackendProperty -> python/test_import.py::test_generated_methods
