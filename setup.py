@@ -39,7 +39,14 @@ CPU_CAPABILITY = {
 
 
 # What a user's own operators in C++ may include, as <torch_accel/aten/launch.h>; with all that these include.
-PUBLIC_HEADERS = ["driver/accel.h", "runtime/device.h", "runtime/error.h", "runtime/stream.h", "aten/launch.h"]
+PUBLIC_HEADERS = [
+    "driver/accel.h",
+    "driver/accel_graph.h",
+    "runtime/device.h",
+    "runtime/error.h",
+    "runtime/stream.h",
+    "aten/launch.h",
+]
 
 
 class BuildExt(BuildExtension):

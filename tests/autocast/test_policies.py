@@ -289,7 +289,7 @@ def test_the_ban_names_the_remedy():
 
 def test_the_lists_are_those_of_cuda_and_each_is_tested():
     has = torch._C._dispatch_has_kernel_for_dispatch_key
-    names = torch._C._dispatch_get_all_op_names()
+    names = [n for n in torch._C._dispatch_get_all_op_names() if n.startswith("aten::")]  # others are tests' own
     ours = {n for n in names if has(n, "AutocastPrivateUse1")}
     cudas = {n for n in names if has(n, "AutocastCUDA") and "cudnn" not in n}
     assert ours == cudas

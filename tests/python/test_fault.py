@@ -54,12 +54,6 @@ def test_other_faults_are_left_alone(script):
     assert result.stderr.startswith("Fatal Python error: Segmentation fault") and "torch_accel:" not in result.stderr
 
 
-def test_byteswap_of_torch_is_reported(script):
-    result = script(ENABLE + MAKE + "x.untyped_storage().byteswap(torch.float32)", check=False)
-    assert "torch_accel: host access to accel:0 memory" in result.stderr
-    assert " in byteswap" in result.stderr
-
-
 def test_faulthandler_keeps_its_interface(script):
     script("""
         import faulthandler, sys

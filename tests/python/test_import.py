@@ -195,25 +195,25 @@ def test_broken_native_library_leaves_torch_usable(script):
 
 
 def test_import_is_light(script):
-    result = script(
+    """It starts no thread, opens no device, and loads no package but torch's small ones, NumPy and Python's own."""
+    script(
         """
-        import os, sys, time
+        import os, sys
         import torch
         def tasks():
             return len(os.listdir("/proc/self/task"))
         modules, threads = set(sys.modules), tasks()
-        start = time.process_time()  # a busy machine is not our cost
         import torch_accel
-        milliseconds = (time.process_time() - start) * 1e3
         assert tasks() == threads, (tasks(), threads)
         assert not torch_accel.is_initialized()
-        for name in ("torch._dynamo", "torch._inductor", "torch.distributed.rpc", "scipy", "triton"):
-            assert name not in set(sys.modules) - modules, name
-        print(milliseconds)
+        new = set(sys.modules) - modules
+        for name in ("torch._dynamo", "torch._inductor", "torch.distributed.rpc"):
+            assert name not in new, name
+        foreign = {name.split(".")[0] for name in new} - sys.stdlib_module_names
+        assert foreign <= {"torch", "torch_accel", "numpy"}, foreign
         """,
         TORCH_DEVICE_BACKEND_AUTOLOAD="0",
     )
-    assert float(result.stdout) < 100
 
 
 def test_import_loads_no_compiler(script):
