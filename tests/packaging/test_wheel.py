@@ -171,6 +171,6 @@ def test_source_distribution_is_complete(tmp_path):
     with tarfile.open(archive) as tar:
         packed = {name.partition("/")[2] for name in tar.getnames()}
     wanted = set().union(
-        *map(tracked, ("csrc/", "torch_accel/", "torch_accel_pytest/", "tests/", "docs/", "benchmarks/"))
+        *map(tracked, ("csrc/", "torch_accel/", "torch_accel_pytest/", "tests/", "docs/", "benchmarks/", ".github/"))
     )
     assert wanted | {"dev", "LICENSE", "README.md", "pyproject.toml", "setup.py"} <= packed
