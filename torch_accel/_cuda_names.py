@@ -154,14 +154,8 @@ def _lazy_call(callable: Callable[[], object], **kwargs: Any) -> None:
 
 
 class _Graph(accel.graph):
-    def __init__(
-        self,
-        cuda_graph: accel.AccelGraph,
-        pool: tuple[int, int] | None = None,
-        stream: torch.Stream | None = None,
-        capture_error_mode: str = "global",
-    ) -> None:
-        super().__init__(cuda_graph, pool, stream, capture_error_mode)
+    def __init__(self, cuda_graph: accel.AccelGraph, *args: Any, **kwargs: Any) -> None:
+        super().__init__(cuda_graph, *args, **kwargs)
         self.cuda_graph = cuda_graph
 
 

@@ -57,7 +57,7 @@ def whole_step():
     model.load_state_dict(before)
     graph = torch.cuda.CUDAGraph()
     optimizer.zero_grad(set_to_none=True)
-    with torch.cuda.graph(cuda_graph=graph, pool=torch.cuda.graph_pool_handle()):
+    with torch.cuda.graph(cuda_graph=graph, pool=torch.cuda.graph_pool_handle(), capture_error_mode="thread_local"):
         loss = nn.functional.mse_loss(model(inputs), targets)
         loss.backward()
         optimizer.step()
