@@ -10,6 +10,7 @@ from collections.abc import Callable
 import torch
 
 from ._native import _C
+from .sanitizer._mode import start as start_sanitizer
 
 GeneratorAction = Callable[[torch.Generator], object]
 
@@ -30,6 +31,7 @@ def lazy_init() -> None:
     _C._init()
     if _ready:
         return
+    start_sanitizer()
     with _lock:
         while _pending:
             index, action = _pending.popitem()
