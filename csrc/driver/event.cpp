@@ -10,6 +10,7 @@
 #include "os_linux.h"
 #include "process.h"
 #include "stream.h"
+#include "trace.h"
 #include "worker.h"
 
 namespace accel::driver {
@@ -114,6 +115,14 @@ struct WaitForeign {
 } // namespace
 
 accelError_t wait_on_stream(accelStream_t stream, accelStream_t source, uint64_t ticket) {
+  if (traced(accelTraceWait)) { // first: nobody may see a launch behind the wait and not the wait
+    accelTraceEvent event{};
+    event.phase = accelTraceWait;
+    event.stream = stream;
+    event.source = source;
+    event.source_ticket = ticket;
+    (void)publish(event);
+  }
   return enqueue(
       stream,
       make_info("wait_event", accelEngineHost),
@@ -255,9 +264,11 @@ extern "C" accelError_t accelEventQuery(accelEvent_t event) {
     if (const accelError_t code = forbid_wait(recording, "accelEventQuery")) {
       return code;
     }
-    return (foreign ? foreign.complete() : recording.complete())
-        ? accelSuccess
-        : fail(accelErrorNotReady, "accel: the event's stream has not passed it yet");
+    if (!(foreign ? foreign.complete() : recording.complete())) {
+      return fail(accelErrorNotReady, "accel: the event's stream has not passed it yet");
+    }
+    trace_complete(recording.stream, recording.ticket);
+    return accelSuccess;
   });
 }
 

@@ -18,7 +18,11 @@ struct PinnedCache final : at::CachingHostAllocatorImpl<c10::Stream, Ticket> {
 
   std::pair<void*, void*> allocate(size_t bytes) override {
     lazy_init(); // raises in a forked child, before anything is locked
-    return Base::allocate(bytes);
+    const auto block = Base::allocate(bytes);
+    if (block.first != nullptr) {
+      note_memory(accelTraceAllocate, block.first, bytes, {});
+    }
+    return block;
   }
 
   void copy_data(void* dest, const void* src, std::size_t bytes) const override {

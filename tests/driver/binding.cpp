@@ -17,6 +17,7 @@
 
 #include "accel.h"
 #include "accel_graph.h"
+#include "accel_trace.h"
 #include "accel_ipc.h"
 
 namespace py = pybind11;
@@ -103,7 +104,7 @@ uint64_t launch(Stream stream, accelLaunchInfo info, const Kernel& kernel) {
 }
 
 uint64_t fill(Stream stream, uintptr_t address, size_t count, float value) {
-  accelAccess access{7, pointer(address), count * sizeof(float), accelAccessWrite};
+  accelAccess access{7, pointer(address), count * sizeof(float), accelAccessWrite, 0, 0};
   accelLaunchInfo info = unknown_info("fill");
   info.cores = 2;
   info.bytes[accelLevelHbm] = static_cast<int64_t>(access.bytes);
@@ -257,7 +258,7 @@ struct Trace {
 };
 Trace g_trace;
 
-void on_trace(const accelTraceEvent* event, void*) {
+accelError_t on_trace(const accelTraceEvent* event, void*) {
   const accelLaunchInfo& info = *event->info;
   Trace::Entry entry{
       event->phase,
@@ -276,6 +277,21 @@ void on_trace(const accelTraceEvent* event, void*) {
   }
   std::lock_guard<std::mutex> lock(g_trace.mutex);
   g_trace.entries.push_back(std::move(entry));
+  return accelSuccess;
+}
+
+void set_tracer(bool on) {
+  static uint64_t id = 0;
+  if (id != 0) {
+    check(accelTraceUnsubscribe(std::exchange(id, 0)));
+  }
+  if (on) {
+    accelSubscriber subscriber{};
+    subscriber.size = sizeof(subscriber);
+    subscriber.phases = 1u << accelTraceEnqueue | 1u << accelTraceBegin | 1u << accelTraceEnd;
+    subscriber.callback = on_trace;
+    check(accelTraceSubscribe(&subscriber, &id));
+  }
 }
 
 py::list take_trace() {
@@ -667,7 +683,7 @@ PYBIND11_MODULE(accel_driver, m) {
   m.def("get_launch_blocking", [] { return accelGetLaunchBlocking() != 0; });
   m.def("set_launch_blocking", accelSetLaunchBlocking);
   m.def("waits", waits);
-  m.def("set_tracer", [](bool on) { check(accelSetTracer(on ? on_trace : nullptr, nullptr)); });
+  m.def("set_tracer", set_tracer);
   m.def("take_trace", take_trace);
 
   m.def("fill", fill);
