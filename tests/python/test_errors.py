@@ -301,6 +301,19 @@ def test_training_goes_on_after_a_reset(queued):
     assert torch.accel.memory_allocated() == kept
 
 
+def test_a_capture_outlives_a_reset(queued):
+    """What is captured has not been queued: a reset finds nothing of it to drop."""
+    x = torch.ones(3, device="accel")
+    torch.accel.synchronize()
+    graph = torch.accel.AccelGraph()
+    with torch.accel.graph(graph):
+        y = x * 2
+        torch.accel.reset_device()
+        y += 1
+    graph.replay()
+    assert y.tolist() == [3] * 3
+
+
 @pytest.mark.parametrize(("timeout", "milliseconds"), [(None, -1), (0, 0), (0.25, 250), (-1, 0), (1e300, 1 << 31)])
 def test_the_timeout_is_in_seconds(timeout, milliseconds, monkeypatch):
     """What happens at its end is in tests/driver/test_reset.py: kernels that run for as long as a test likes are there."""
