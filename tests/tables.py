@@ -1,4 +1,4 @@
-"""Tables of docstrings that say which tests show something: ``what it is -> folder/file.py::test, folder/file.py::test``.
+"""Tables of docstrings that name the tests of something: ``what it is -> folder/file.py::test, folder/file.py::test``.
 
 A row may go on in the next lines; its references begin after the arrow. ``file.py::test[case]`` names one case of a
 parametrized test: a text that the file has as a literal.

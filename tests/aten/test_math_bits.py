@@ -99,7 +99,9 @@ def test_written(call, view):
 def test_lists_in_place_are_refused_in_torchs_words(view):
     texts = []
     for base in (BASE.clone(), BASE.to("accel")):
-        with pytest.raises(RuntimeError, match="Please materialize all the (conjugate|negation) input tensor") as raised:
+        with pytest.raises(
+            RuntimeError, match=r"Please materialize all the (conjugate|negation) input tensor"
+        ) as raised:
             torch._foreach_add_([view(base)], 1.0)
         texts.append(str(raised.value))
         assert torch.equal(base.cpu(), BASE)

@@ -264,6 +264,30 @@ def test_generated_methods():
     assert storage.is_accel
 
 
+def test_generated_methods_take_a_device(two_devices):
+    two_devices("""
+        import torch
+        x = torch.ones(2)
+        for index in (0, 1):
+            moved = x.accel(index)
+            assert moved.device == torch.device("accel", index) == x.accel(f"accel:{index}").device
+            assert moved.accel(index) is moved and moved.accel(1 - index).device.index == 1 - index
+            with torch.accel.device(index):
+                assert x.accel().device.index == index
+            assert x.pin_memory().accel(index, non_blocking=True).tolist() == [1, 1]
+            assert torch.nn.Linear(2, 2).accel(index).weight.device.index == index
+            assert x.untyped_storage().accel(index).device.index == index
+            packed = torch.nn.utils.rnn.pack_sequence([x]).accel(index)
+            assert packed.data.device.index == index
+        try:
+            x.accel(2)
+        except RuntimeError as error:
+            assert "accel" in str(error) and "2" in str(error), error
+        else:
+            raise AssertionError
+    """)
+
+
 def test_version_is_torchs():
     import torch_accel
 
