@@ -1,5 +1,6 @@
 """Every private API of torch that this package uses from Python, each behind a name of ours. Checked on torch 2.13.0."""
 
+import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -29,6 +30,7 @@ __all__ = [
     "accelerator_device_stats",
     "allow_on_uninitialized",
     "augment_memory_snapshot",
+    "autograd_threads",
     "backend_name",
     "cache_shared_storage",
     "cached_shared_storage",
@@ -75,6 +77,17 @@ def allow_on_uninitialized(method: str, attribute: str) -> None:
     """Lets parameters and buffers of lazy modules have a method and an attribute of Tensor, as torch lets ``cuda``."""
     allowed = (getattr(torch.Tensor, method), getattr(torch.Tensor, attribute).fget)
     UninitializedTensorMixin._allowed_methods.extend(allowed)
+
+
+def autograd_threads() -> bool:
+    """Whether the engine has started its threads, which it names; it starts them at the first backward."""
+
+    def is_one(name: Path) -> bool:
+        with contextlib.suppress(OSError):  # it has just ended
+            return name.read_text().startswith("pt_autograd")
+        return False
+
+    return any(map(is_one, Path("/proc/self/task").glob("*/comm")))
 
 
 def accelerator_device_stats(index: int) -> dict[str, Any]:

@@ -98,6 +98,27 @@ def test_a_module_and_its_state(other):
     assert all(not p.any() for p in model.parameters())
 
 
+@pytest.mark.parametrize("layout", [torch.jagged, torch.strided])
+def test_nested_tensors(other, layout):
+    x = torch.nested.nested_tensor([torch.ones(2, 3), torch.full((1, 3), 2.0)], layout=layout, device="accel")
+    other.call(peer.keep, "x", x)
+    x.mul_(3)
+    torch.accel.synchronize()
+    arrived = other.call(peer.fetch, "x")
+    assert arrived.layout == layout
+    # torch rebuilds a strided one from a copy of the buffer that it shared.
+    scale = 3 if layout == torch.jagged else 1
+    assert [part.tolist() for part in arrived.unbind()] == [[[scale] * 3] * 2, [[2 * scale] * 3]]
+
+
+def test_a_pool_of_processes():
+    xs = [torch.full((3,), float(number), device="accel") for number in range(4)]
+    with torch.multiprocessing.get_context("spawn").Pool(2) as pool:
+        negated = pool.map(torch.neg, xs)
+    assert [x.tolist() for x in negated] == [[-number] * 3 for number in range(4)]
+    assert {x.device.type for x in negated} == {"accel"}
+
+
 def test_storages(other):
     x = torch.arange(5.0, device="accel")
     for storage in (x.untyped_storage(), x.storage(), torch.UntypedStorage(0, device="accel:0")):
