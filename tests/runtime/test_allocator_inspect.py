@@ -221,6 +221,17 @@ def test_statistics_do_nothing_before_initialisation(script: Script) -> None:
             accel.empty_host_cache,
         ):
             reset()
+        shared = torch.accelerator
+        for read in (shared.memory_allocated, shared.max_memory_allocated, shared.memory_reserved, shared.max_memory_reserved):
+            assert read() == 0
+        assert shared.memory_stats() == {}
+        for reset in (
+            shared.reset_peak_memory_stats,
+            shared.reset_accumulated_memory_stats,
+            shared.empty_cache,
+            shared.empty_host_cache,
+        ):
+            reset()
         assert not accel.is_initialized()
         """
     )
