@@ -9,6 +9,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention as attention
 
+from tests.memory import settled
 from torch_accel.testing import hold_stream, launches
 from torch_accel.testing.held import check_refused, copied
 
@@ -571,8 +572,8 @@ def test_dropout_does_not_depend_on_threads():
 def test_memory_is_linear_in_the_sequence(p):
     def peak(n):
         q = torch.randn(1, 2, n, 8, device="accel", requires_grad=True)
+        before = settled()
         torch.accel.reset_peak_memory_stats()
-        before = torch.accel.memory_allocated()
         attention(q, q, q, dropout_p=p).sum().backward()
         return torch.accel.max_memory_allocated() - before
 

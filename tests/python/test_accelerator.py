@@ -1,11 +1,12 @@
 """torch.accelerator on accel: every function of its __all__, each with its effect."""
 
-import gc
 from pathlib import Path
 
 import pytest
 import torch
 from torch.accel.testing import hold_stream
+
+from tests.memory import settled
 
 MiB = 1 << 20
 TESTED_ELSEWHERE = {"Graph"}
@@ -130,9 +131,8 @@ def test_synchronize_one_device_only(script):
 
 
 def test_memory():
-    gc.collect()
+    before = settled()
     torch.accelerator.reset_peak_memory_stats()
-    before = torch.accelerator.memory_allocated()
     x = torch.empty(8 * MiB, dtype=torch.uint8, device="accel")
     assert torch.accelerator.memory_allocated() == before + 8 * MiB
     assert torch.accelerator.memory_reserved() >= before + 8 * MiB

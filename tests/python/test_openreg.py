@@ -173,6 +173,7 @@ import pytest
 import torch
 from torch.accel.testing import hold_stream
 
+from tests.memory import settled
 from tests.tables import exists, references, rows
 
 
@@ -291,9 +292,7 @@ def test_nothing_is_left():
         torch.empty(5 << 20, device="accel")
 
     step()
-    gc.collect()
-    torch.accel.synchronize()
-    before = torch.accel.memory_allocated()
+    before = settled()
     for _ in range(20):
         step()
     gc.collect()

@@ -11,6 +11,8 @@ import torch
 from torch.accel import memory
 from torch.accel.testing import hold_stream
 
+from tests.memory import settled
+
 Script = Callable[..., "subprocess.CompletedProcess[str]"]
 MiB = 1 << 20
 
@@ -104,7 +106,7 @@ def test_fragmentation() -> None:
 
 
 def test_memory_for_other_libraries(stream: torch.Stream) -> None:
-    allocated = torch.accel.memory_allocated()
+    allocated = settled()
     address = torch.accel.caching_allocator_alloc(3 * MiB)
     found = memory.owner(address)
     assert found is not None
