@@ -50,6 +50,7 @@ __all__ = [
     "reduce_storage",
     "reduce_tensor",
     "register_device_module",
+    "valgrind_counters",
     "wrap",
 ]
 
@@ -179,6 +180,11 @@ def cache_shared_storage(key: tuple[Any, ...], storage: torch.UntypedStorage) ->
 def neg_view(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor's negative over the same memory, with the bit set."""
     return torch._neg_view(tensor)
+
+
+def valgrind_counters() -> tuple[Callable[[], None], Callable[[], None]]:
+    """What starts or stops callgrind's counting, and what does so and writes the counts to the next file."""
+    return torch._C._valgrind_toggle, torch._C._valgrind_toggle_and_dump_stats
 
 
 def wrap(owner: type, name: str, wrapper: Callable[[Any], Any]) -> None:
