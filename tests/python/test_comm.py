@@ -10,7 +10,8 @@ import warnings
 import torch
 from torch import nn
 from torch.accel import comm
-from torch.accel.testing import hold_stream, plant
+from tests.autograd.forked import racing
+from torch.accel.testing import hold_stream
 
 a, b = torch.device("accel:0"), torch.device("accel:1")
 
@@ -131,7 +132,7 @@ def test_without_the_waits_between_streams_they_are_not(run):
     run("""
 x, y = torch.full((1000,), 3.0, device=a), torch.zeros(1000, device=b)
 torch.accel.synchronize(a), torch.accel.synchronize(b)
-with plant("stream_wait"), hold_stream(torch.accel.current_stream(a)):
+with racing("stream_wait"), hold_stream(torch.accel.current_stream(a)):
     joined = comm.gather([x, y], 0, out=torch.zeros(2000, device=b))
     torch.accel.current_stream(b).synchronize()
     check(joined.sum().item() == 0)
