@@ -102,7 +102,7 @@ def test_a_scatter_runs_on_the_streams_it_is_given(run):
     run("""
 streams = [torch.accel.Stream(0), torch.Stream(device=b)]
 x = torch.arange(1000.0).pin_memory()
-torch.accel.init()
+torch.accel.synchronize(b)  # what the test before left there
 with hold_stream(streams[0]), hold_stream(streams[1]):
     one, two = comm.scatter(x, [0, 1], None, 0, streams)
     check(not streams[0].query() and not streams[1].query() and torch.accel.default_stream(1).query())
