@@ -31,6 +31,18 @@ trace(accelTracePhase phase, accelStream_t stream, uint64_t ticket, const accelL
   }
 }
 
+// What comes next on `stream` waits for the ticket of `source`.
+inline void trace_wait(accelStream_t stream, accelStream_t source, uint64_t ticket) {
+  if (traced(accelTraceWait)) {
+    accelTraceEvent event{};
+    event.phase = accelTraceWait;
+    event.stream = stream;
+    event.source = source;
+    event.source_ticket = ticket;
+    (void)publish(event);
+  }
+}
+
 // The host now knows that the ticket is complete.
 inline void trace_complete(accelStream_t stream, uint64_t ticket) {
   if (traced(accelTraceComplete) && ticket != 0) {

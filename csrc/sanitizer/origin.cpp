@@ -54,8 +54,12 @@ Forwards& forwards() {
 }
 
 bool is_internal(const std::string& file) {
-  return file.find("/torch/") != std::string::npos ||
-      file.find("/torch_accel/") != std::string::npos || file.starts_with("<frozen");
+  for (const char* part : {"/torch/", "/torch_accel/", "/_pytest/", "/pluggy/"}) {
+    if (file.find(part) != std::string::npos) {
+      return true;
+    }
+  }
+  return file.starts_with("<frozen");
 }
 
 } // namespace

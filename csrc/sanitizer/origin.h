@@ -26,8 +26,8 @@ struct Frame {
 
 // Takes the GIL for a moment: called with nothing locked.
 std::shared_ptr<const Origin> origin_of_this_call();
-// The frames outside of torch and this package, the innermost last; all of them if that leaves
-// none. Takes the GIL.
+// The frames outside of torch, this package and pytest, the innermost last; all of them if that
+// leaves none. Takes the GIL.
 std::vector<Frame> frames_of(const Origin* origin);
 // "MulBackward0", or "" where no backward asked.
 std::string backward_of(const Origin* origin);

@@ -103,6 +103,33 @@ void Shadow::cut(uintptr_t at) {
   regions_.emplace(at, std::move(upper));
 }
 
+namespace {
+
+// The new owner comes after all that the pool's stream did there: its newest write and its newest
+// read, over the bytes of all, say that as well as each of them.
+void merge(Region& block, uintptr_t first) {
+  std::vector<Access> merged;
+  for (const bool write : {false, true}) {
+    const Access* newest = nullptr;
+    Bytes hull{block.end, first, 0, 0};
+    for (const auto& access : block.accesses) {
+      if (access.stream == block.owner && access.write == write) {
+        hull.first = std::max(first, std::min(hull.first, access.bytes.first));
+        hull.last = std::min(block.end, std::max(hull.last, access.bytes.last));
+        newest = newest == nullptr || access.ticket >= newest->ticket ? &access : newest;
+      }
+    }
+    if (newest != nullptr) {
+      merged.push_back(*newest);
+      merged.back().bytes = hull;
+    }
+  }
+  std::erase_if(block.accesses, [&](const Access& access) { return access.stream == block.owner; });
+  block.accesses.insert(block.accesses.begin(), merged.begin(), merged.end());
+}
+
+} // namespace
+
 void Shadow::allocate(uintptr_t first, uintptr_t last, StreamIndex owner, const Clock& host) {
   cut(first);
   cut(last);
@@ -116,6 +143,7 @@ void Shadow::allocate(uintptr_t first, uintptr_t last, StreamIndex owner, const 
     }
     it = regions_.erase(it);
   }
+  merge(block, first);
   if (block.accesses.size() > kMost) {
     block.accesses.erase(block.accesses.begin(), block.accesses.end() - kMost);
   }
