@@ -38,6 +38,7 @@ class accelStatus(IntEnum):
     ERROR_CONFIG = 8
     ERROR_NOT_SUPPORTED = 9
     ERROR_CAPTURE = 10
+    ERROR_REFUSED = 11
 
 
 class AccelError(RuntimeError):

@@ -16,6 +16,7 @@ void bind_device(py::module_& m);
 void bind_graphs(py::module_& m);
 void bind_ipc(py::module_& m);
 void bind_memory(py::module_& m);
+void bind_sanitizer(py::module_& m);
 void bind_snapshot(py::module_& m);
 void bind_testing(py::module_& m);
 

@@ -87,6 +87,7 @@ PYBIND11_MODULE(_C, m) {
   bind_graphs(m);
   bind_ipc(m);
   bind_memory(m);
+  bind_sanitizer(m);
   bind_snapshot(m);
   bind_testing(m);
 }

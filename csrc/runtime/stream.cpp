@@ -220,6 +220,17 @@ void synchronize_device(c10::DeviceIndex index, const char* caller) {
   check(code);
 }
 
+void note_memory(accelTracePhase phase, const void* address, size_t bytes, Ticket ticket) noexcept {
+  accelTraceEvent event{};
+  event.size = sizeof(event);
+  event.phase = phase;
+  event.address = address;
+  event.bytes = bytes;
+  event.stream = ticket.stream;
+  event.ticket = ticket.value;
+  accelTraceNote(&event);
+}
+
 Ticket last_ticket(accelStream_t stream) {
   Ticket ticket{stream, 0};
   if (stream != nullptr) {

@@ -279,7 +279,9 @@ def test_the_other_process_records(other, queued):
     assert not side.query()
     other.call(peer.release, "h")
     event.synchronize()
-    assert event.query() and y.tolist() == [0, 0, 0]
+    assert event.query()
+    side.synchronize()
+    assert y.tolist() == [0, 0, 0]
     event.record()  # the newest recording is this process's again
     event.synchronize()
     assert other.call(peer.query, "event")

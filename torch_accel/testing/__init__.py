@@ -56,14 +56,14 @@ def launch_blocking(on: bool = True) -> Iterator[None]:
 def launches() -> Iterator[list[str]]:
     """Yields a list that holds, at the exit, the name of every launch enqueued meanwhile, in order, by any thread.
 
-    It is the driver's one tracer while active: no nesting.
+    Up to 8 may watch at a time.
     """
     names: list[str] = []
-    _C._start_launch_log()
+    log = _C._log_launches()
     try:
         yield names
     finally:
-        names += _C._stop_launch_log()
+        names += log.stop()
 
 
 def wait_report() -> dict[str, int]:
