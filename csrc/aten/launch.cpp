@@ -22,6 +22,7 @@
 #include "../runtime/host_allocator.h"
 #include "../runtime/plant.h"
 #include "../runtime/stream.h"
+#include "../runtime/sync_debug.h"
 #include "../runtime/warning.h"
 #include "alias.h"
 #include "host_state.h"
@@ -562,7 +563,7 @@ void launch_and_wait(
   if (C10_UNLIKELY(g_captures.load(std::memory_order_relaxed) != 0)) {
     forbid_in_capture(stream, c10::str(name, " (", caller, ")").c_str());
   }
-  note_sync(caller);
+  note_sync(name, caller);
   const auto call = std::make_shared<Call>();
   call->kernel = &kernel;
   auto owner = std::make_unique<CallPtr>(call);
