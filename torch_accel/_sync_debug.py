@@ -57,11 +57,12 @@ def _stack(frame: FrameType | None) -> traceback.StackSummary:
     """The stack from ``frame`` out, source lines unread, without torch_accel's innermost frames."""
     while frame is not None and frame.f_code.co_filename.startswith(_OURS):
         frame = frame.f_back
-    stack = traceback.StackSummary.extract(traceback.walk_stack(frame), lookup_lines=False) if frame else None
-    if stack is None:
-        return traceback.StackSummary()
-    stack.reverse()
-    return stack
+    frames = []
+    while frame is not None:  # StackSummary.extract asks for every file whether it has changed
+        code = frame.f_code
+        frames.append(traceback.FrameSummary(code.co_filename, frame.f_lineno, code.co_name, lookup_line=False))
+        frame = frame.f_back
+    return traceback.StackSummary.from_list(frames[::-1])
 
 
 def _text(stack: traceback.StackSummary) -> str:

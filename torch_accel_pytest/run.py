@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import sys
-from collections import Counter
 from collections.abc import Generator, Iterator
 from typing import Any
 
@@ -28,6 +26,12 @@ def memory_of(item: pytest.Item) -> int | None:
     if match is None:
         raise pytest.UsageError(f"{item.nodeid}: accel_memory takes a size, as in @pytest.mark.accel_memory('64MiB')")
     return int(match[1]) * _UNITS[match[2] or ""]
+
+
+def without_pytest(text: str) -> str:
+    """A report of the sanitizer without pytest's own frames, which are the outer ones of every stack."""
+    text = re.sub(r'^ *File "[^"]*[/\\](?:_pytest|pluggy|xdist|execnet)[/\\].*\n.*\n', "", text, flags=re.M)
+    return re.sub(r"^ *\(\d+ more\)\n", "", text, flags=re.M)
 
 
 class Run:
@@ -69,34 +73,38 @@ class Run:
 
         allowed = _waits.most(item, self.settings.strict)
         try:
-            with self._memory(item), torch_accel.testing.host_waits() as seen:
+            with self._memory(item), contextlib.ExitStack() as watching:
+                # A stack for each wait takes time: only where somebody asks for them.
+                seen = [] if allowed is None else watching.enter_context(torch_accel.testing.host_waits())
                 result = yield
-        except BaseException:
+        except BaseException as error:
             self._settle(torch_accel)  # its late errors must not become those of the next test
+            if error.args and str(error).startswith("accel sanitizer: "):
+                error.args = (without_pytest(str(error)),)
             raise
         finally:
             self.figures.measure(torch_accel)
         late = self._settle(torch_accel)
         if late:
             pytest.fail(f"work that this test has queued on accel failed later: {late}", pytrace=False)
-        places = _waits.hidden(seen, self.config)
-        self.figures.hidden.update({str(place): count for place, count in places.items()})
-        if allowed is not None and (text := _waits.complaint(places, allowed)):
-            pytest.fail(text, pytrace=False)
+        if allowed is not None:
+            places = _waits.hidden(seen, self.config)
+            self.figures.hidden.update({str(place): count for place, count in places.items()})
+            if text := _waits.complaint(places, allowed):
+                pytest.fail(text, pytrace=False)
         return result
 
     def _settle(self, torch_accel: Any) -> str:
-        """Waits for all devices, in the run's name and not the test's; the text of an error that has come late, or ''."""
+        """Waits for all devices; the text of an error that has come late, or ''."""
         if not torch_accel.is_initialized():
             return ""
         errors = []
-        before = Counter(torch_accel.testing.wait_report())
-        for index in range(torch_accel.device_count()):
-            try:
-                torch_accel.synchronize(index)
-            except Exception as error:
-                errors.append(str(error))
-        self.figures.waits.subtract(Counter(torch_accel.testing.wait_report()) - before)
+        with self.figures.uncounted():
+            for index in range(torch_accel.device_count()):
+                try:
+                    torch_accel.synchronize(index)
+                except Exception as error:
+                    errors.append(str(error))
         return "\n".join(errors)
 
     @contextlib.contextmanager
@@ -124,7 +132,8 @@ class Run:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Tells with a failure how its schedule is repeated."""
-        report = yield
+        with self.figures.uncounted():  # a failure prints tensors
+            report = yield
         if report.failed and self.settings.schedule is not None:
             seed = self.settings.schedule
             report.sections.append(("accel", f"schedule seed {seed}: repeat with --accel=strict --accel-seed {seed}"))
@@ -132,7 +141,7 @@ class Run:
 
     def pytest_sessionfinish(self) -> None:
         """A worker of pytest-xdist sends its figures to the process that prints."""
-        self.figures.finish(sys.modules.get("torch_accel"))
+        self.figures.finish()
         output = getattr(self.config, "workeroutput", None)
         if output is not None:
             output["accel"] = self.figures.to_dict()

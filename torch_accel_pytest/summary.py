@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -17,6 +19,14 @@ def size(count: int) -> str:
         if count >= scale:
             return f"{count / scale:.1f} {unit}"
     return f"{count} bytes"
+
+
+def _counted() -> tuple[Counter[str], Counter[str]]:
+    """Host waits by caller and fallbacks by operator, of this process so far."""
+    torch_accel = sys.modules.get("torch_accel")
+    if torch_accel is None or not torch_accel.is_initialized():
+        return Counter(), Counter()
+    return Counter(torch_accel.testing.wait_report()), Counter(torch_accel.fallback_report())
 
 
 @dataclass
@@ -41,12 +51,22 @@ class Figures:
             self.peak[name] = max(self.peak.get(name, 0), torch_accel.max_memory_allocated(index))
         self.total = torch_accel.get_device_properties(0).total_memory
 
-    def finish(self, torch_accel: Any) -> None:
-        """Notes what the process has counted itself."""
-        if torch_accel is None or not torch_accel.is_initialized():
-            return
-        self.waits.update(torch_accel.testing.wait_report())
-        self.fallbacks.update(torch_accel.fallback_report())
+    def finish(self) -> None:
+        """Notes what torch_accel has counted in this process."""
+        waits, fallbacks = _counted()
+        self.waits.update(waits)
+        self.fallbacks.update(fallbacks)
+
+    @contextlib.contextmanager
+    def uncounted(self) -> Iterator[None]:
+        """What is done meanwhile is pytest's, and no part of the figures."""
+        before = _counted()
+        try:
+            yield
+        finally:
+            after = _counted()
+            self.waits.subtract(after[0] - before[0])
+            self.fallbacks.subtract(after[1] - before[1])
 
     def add(self, other: Figures) -> None:
         """Adds another process's figures."""

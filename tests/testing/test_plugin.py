@@ -371,3 +371,27 @@ fallbacks: 1
 no test has used accel: take the device from the fixture `device`, or say torch.device('accel')
 """,
     )
+
+
+def test_as_cuda(project):
+    """From the first conftest.py on, in every test; without --accel too. The fixture's device is that of the tensors."""
+    project.write(
+        conftest="import torch\n\nDEVICE = 'cuda' if torch.cuda.is_available() else 'cpu'\n",
+        test_one="""
+        import conftest, pytest, torch
+
+        @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+        def test_cuda(device):
+            assert conftest.DEVICE == "cuda"
+            x = torch.ones(4, device="cuda")
+            assert x.is_cuda and x.cuda() is x and x.device == device
+            assert torch.cuda.max_memory_allocated() > 0
+
+        @pytest.mark.accel
+        def test_marked(device):
+            assert device.type == "cuda"
+        """,
+    )
+    output = project.passes("--accel-as-cuda")
+    assert outcomes(output) == {"passed": 2} and "accel: what says cuda runs on accel" in output
+    assert outcomes(project.passes("--accel-as-cuda", "--accel=strict")) == {"passed": 2}
