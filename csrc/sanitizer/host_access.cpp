@@ -112,7 +112,7 @@ bool touches_device(const at::RecordFunction& function) {
 
 std::unique_ptr<at::ObserverContext> on_operator(const at::RecordFunction& function) {
   const auto name = function.operator_name();
-  if (!name || accelStreamOfThisThread(nullptr) != nullptr) {
+  if (!name || accelStreamOfThisThread(nullptr) != nullptr || in_bad_fork()) {
     return nullptr; // a kernel on a worker: its launch was looked at
   }
   const auto& treatment = known_treatment(*name);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "../driver/accel_trace.h"
+#include "../runtime/device.h"
 #include "../runtime/error.h"
 #include "detector.h"
 #include "host_access.h"
@@ -125,6 +126,10 @@ Mode mode() {
 
 void enable(Mode mode) {
   auto& all = state();
+  if (in_bad_fork()) { // a callback that another thread was in has not ended, and never will
+    all.mode.store(Mode::kOff);
+    return;
+  }
   std::lock_guard<std::mutex> lock(all.switching);
   if (mode == Mode::kOff) {
     unsubscribe(all);
@@ -190,7 +195,7 @@ check_host_access(const at::Tensor& tensor, const char* name, bool write) {
 }
 
 void host_access(const at::Tensor& tensor, const char* name, bool write) {
-  if (mode() == Mode::kOff) {
+  if (mode() == Mode::kOff || in_bad_fork()) {
     return;
   }
   if (const auto text = check_host_access(tensor, name, write)) {

@@ -309,6 +309,7 @@ def test_exit_with_everything_alive(script):
         import torch
         x = torch.ones(1000, device="accel", requires_grad=True)
         s = torch.accel.Stream()
+        s.wait_stream(torch.accel.current_stream())
         with torch.accel.stream(s):
             y = (x * 2).sum()
             y.backward()

@@ -37,12 +37,12 @@ def set_mode(mode: str) -> None:
     with _lock:
         _C._sanitizer_set_mode(mode)
         if mode != "off" and not _originals:
-            atexit.register(set_mode, "off")  # stacks of Python are of no use once it ends
+            atexit.register(_C._sanitizer_set_mode, "off")  # stacks of Python are of no use once it ends
             for name in _READERS:
                 _originals[name] = getattr(torch.Tensor, name)
                 setattr(torch.Tensor, name, _watched(name, _originals[name]))
         elif mode == "off" and _originals:
-            atexit.unregister(set_mode)
+            atexit.unregister(_C._sanitizer_set_mode)
             while _originals:
                 _restore(*_originals.popitem())
 
