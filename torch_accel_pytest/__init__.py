@@ -56,6 +56,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=False,
         help="run what says cuda on accel (implies --accel)",
     )
+    group.addoption(
+        "--accel-capability",
+        default=None,
+        metavar="X.Y",
+        help="with --accel-as-cuda: what torch.cuda.get_device_capability() says (default: it raises)",
+    )
     parser.addini(
         "accel_waits",
         f"host waits that --accel=strict lets one line outside the tests make in a test ({settings.MOST_WAITS})",
@@ -80,12 +86,14 @@ def pytest_configure(config: pytest.Config) -> None:
 def _begin(config: pytest.Config, options: argparse.Namespace) -> None:
     if config.pluginmanager.has_plugin("accel-run") or not (options.accel or options.accel_as_cuda):
         return
-    chosen = settings.choose(options.accel or "plain", options.accel_seed)
+    if options.accel_capability is not None and not options.accel_as_cuda:
+        raise pytest.UsageError("--accel-capability is what --accel-as-cuda shall say: add that option")
+    chosen = settings.choose(options.accel or "plain", options.accel_seed, options.accel_as_cuda)
     # xdist gives its workers the options as they are here.
     config.option.accel, config.option.accel_seed = chosen.mode, chosen.seed
     from .run import Run
 
-    run = Run(config, chosen, as_cuda=options.accel_as_cuda)
+    run = Run(config, chosen, options.accel_as_cuda, settings.capability(options.accel_capability))
     config.pluginmanager.register(run, "accel-run")
     config.add_cleanup(run.close)
     run.open()

@@ -37,10 +37,17 @@ def without_pytest(text: str) -> str:
 class Run:
     """Registered as a plugin of its own while a run is on accel."""
 
-    def __init__(self, config: pytest.Config, settings: _settings.Settings, as_cuda: bool) -> None:
+    def __init__(
+        self,
+        config: pytest.Config,
+        settings: _settings.Settings,
+        as_cuda: bool,
+        capability: tuple[int, int] | None,
+    ) -> None:
         self.config = config
         self.settings = settings
         self.as_cuda = as_cuda
+        self.capability = capability
         self.figures = Figures()
         self._open = contextlib.ExitStack()
 
@@ -51,7 +58,7 @@ class Run:
         if self.as_cuda:
             import torch_accel
 
-            self._open.enter_context(torch_accel.as_cuda())
+            self._open.enter_context(torch_accel.as_cuda(self.capability))
 
     def close(self) -> None:
         """Puts everything back."""

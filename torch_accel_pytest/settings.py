@@ -68,9 +68,13 @@ def test_devices() -> str:
     return str(Path(spec.origin).with_name("testing") / "_torch_test_devices.py")
 
 
-def choose(mode: str, seed: int | None) -> Settings:
-    """The settings of a mode. A variable that the user has set keeps its value, and a seed on the command line wins."""
-    wanted = {"ACCEL_MEMORY": MEMORY, "ACCEL_AUTOLOAD": "1", "TORCH_TEST_DEVICES": test_devices(), **OTHERS}
+def choose(mode: str, seed: int | None, as_cuda: bool = False) -> Settings:
+    """The settings of a mode. A variable that the user has set keeps its value, and a seed on the command line wins.
+
+    Where accel stands in for CUDA, suites choose that by themselves.
+    """
+    wanted = {"ACCEL_MEMORY": MEMORY, "ACCEL_AUTOLOAD": "1", "TORCH_TEST_DEVICES": test_devices()}
+    wanted |= {} if as_cuda else OTHERS
     if mode == "strict":
         wanted |= STRICT
         seed = _seed() if seed is None else seed
@@ -81,6 +85,16 @@ def choose(mode: str, seed: int | None) -> Settings:
     if settings.schedule is not None:
         environment["ACCEL_SCHEDULE_SEED"] = str(settings.schedule)
     return settings
+
+
+def capability(text: str | None) -> tuple[int, int] | None:
+    """The compute capability of an option as ``8.0``."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+)\.(\d+)", text)
+    if match is None:
+        raise pytest.UsageError(f"--accel-capability {text}: expected two numbers, as 8.0")
+    return int(match[1]), int(match[2])
 
 
 def _seed() -> int:

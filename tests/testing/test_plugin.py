@@ -84,7 +84,11 @@ def test_help(project):
                         shaken schedules, the stream sanitizer, hidden waits
   --accel-seed=N        the schedule of --accel=strict, to repeat a failure
                         (default: another one each time)
-  --accel-as-cuda       run what says cuda on accel (implies --accel)""",
+  --accel-as-cuda       run what says cuda on accel (implies --accel)
+  --accel-capability=X.Y
+                        with --accel-as-cuda: what
+                        torch.cuda.get_device_capability() says (default: it
+                        raises)""",
     )
     assert re.search(r"accel_waits \(string\):", text)
 
@@ -395,3 +399,25 @@ def test_as_cuda(project):
     output = project.passes("--accel-as-cuda")
     assert outcomes(output) == {"passed": 2} and "accel: what says cuda runs on accel" in output
     assert outcomes(project.passes("--accel-as-cuda", "--accel=strict")) == {"passed": 2}
+
+
+def test_as_cuda_with_a_capability(project):
+    project.write(
+        test_one="""
+        import os, torch
+
+        def test_capability():
+            assert torch.cuda.get_device_capability() == (8, 6)
+            assert "TRANSFORMERS_TEST_DEVICE" not in os.environ  # suites find CUDA by themselves
+        """
+    )
+    assert outcomes(project.passes("--accel-as-cuda", "--accel-capability", "8.6")) == {"passed": 1}
+    for options, complaint in (
+        (
+            ("--accel", "--accel-capability=8.6"),
+            "--accel-capability is what --accel-as-cuda shall say: add that option",
+        ),
+        (("--accel-as-cuda", "--accel-capability=8"), "--accel-capability 8: expected two numbers, as 8.0"),
+    ):
+        ran = project.run(*options)
+        assert ran.returncode == 4 and complaint in ran.stderr
