@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from torch_accel import sanitizer
 from torch_accel.testing import hold_stream, wait_report
 
 DIRECTIONS = list(itertools.product(("cpu", "accel"), repeat=2))[1:]  # (from, to); cpu -> cpu is the oracle
@@ -318,6 +319,7 @@ def test_clones_have_the_cpus_strides_and_memory_of_their_own(view, memory_forma
 # ---- non_blocking
 
 
+@sanitizer.enabled("off")  # reads on purpose what a copy will write
 def test_to_pinned_is_queued():
     device, pinned = torch.ones(1000, device="accel"), torch.zeros(1000).pin_memory()
     event = torch.accel.Event()
