@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import torch
 
+from ._compat import autograd_threads
 from ._native import _C
 from .sanitizer._mode import start as start_sanitizer
 
@@ -45,7 +46,8 @@ def lazy_init() -> None:
 def _settle_engine() -> None:
     """Before the interpreter ends: autograd's threads let go of the last graph, see bind_autograd.cpp."""
     with contextlib.suppress(Exception):  # a lost device, or a forked child: there is nothing to settle
-        _C._settle_engine()
+        if autograd_threads():
+            _C._settle_engine()
 
 
 def generator(index: int) -> torch.Generator:

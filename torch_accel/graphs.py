@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from ._graph_liveness import InputLiveness
 from ._lazy import lazy_init
 from ._native import _C
 from .memory import empty_cache, empty_host_cache
@@ -64,14 +65,22 @@ class AccelGraph(_C._AccelGraph):
         lazy_init()
         super().__init__(keep_graph)
         self._hook: Any = None
+        self._liveness: InputLiveness | None = None
 
-    def capture_begin(self, pool: _PoolHandle | None = None, capture_error_mode: str = "global") -> None:
+    def capture_begin(
+        self,
+        pool: _PoolHandle | None = None,
+        capture_error_mode: str = "global",
+        check_input_liveness: bool = False,
+    ) -> None:
         """Begins a capture on the current stream, which must not be the default one.
 
         Args:
             pool: memory pool to share with other graphs: :func:`graph_pool_handle` or another graph's :meth:`pool`.
             capture_error_mode: whom the capture forbids to wait for a device: ``global`` every thread,
                 ``thread_local`` this one, ``relaxed`` none. The capturing streams themselves nobody can wait for.
+            check_input_liveness: make :meth:`replay` raise if a tensor that the capture used, and did not make, is gone.
+                Costs a Python call for each captured operator.
 
         Raises:
             RuntimeError: the graph holds a capture already, the stream is the default one, another capture uses the pool,
@@ -79,6 +88,7 @@ class AccelGraph(_C._AccelGraph):
         """
         super().capture_begin(pool=pool, capture_error_mode=capture_error_mode)
         self._hook = register_optimizer_step_pre_hook(_check_capturable)
+        self._liveness = InputLiveness().__enter__() if check_input_liveness else None
 
     def capture_end(self) -> None:
         """Ends the capture, on the stream and the thread that began it.
@@ -90,6 +100,8 @@ class AccelGraph(_C._AccelGraph):
         if self._hook is not None:
             self._hook.remove()
             self._hook = None
+            if self._liveness is not None:
+                self._liveness.__exit__(None, None, None)
         super().capture_end()
 
     def instantiate(self) -> None:
@@ -97,11 +109,18 @@ class AccelGraph(_C._AccelGraph):
         super().instantiate()
 
     def replay(self) -> None:
-        """Enqueues the captured work on the current stream, behind the graph's earlier replays."""
+        """Enqueues the captured work on the current stream, behind the graph's earlier replays.
+
+        Raises:
+            RuntimeError: with ``check_input_liveness``, a tensor that the capture used is gone; the text has the stacks.
+        """
+        if self._liveness is not None:
+            self._liveness.check()
         super().replay()
 
     def reset(self) -> None:
         """Lets go of the captured work and the memory pool, after the unfinished replays; the graph can capture again."""
+        self._liveness = None
         super().reset()
 
     def pool(self) -> _PoolHandle:
@@ -152,6 +171,7 @@ class graph:
         pool: memory pool to share, see :meth:`AccelGraph.capture_begin`.
         stream: the stream to capture; by default one of this class's own for each device.
         capture_error_mode: see :meth:`AccelGraph.capture_begin`.
+        check_input_liveness: see :meth:`AccelGraph.capture_begin`.
     """
 
     default_capture_streams: dict[int, Stream] = {}
@@ -162,6 +182,7 @@ class graph:
         pool: _PoolHandle | None = None,
         stream: torch.Stream | None = None,
         capture_error_mode: str = "global",
+        check_input_liveness: bool = False,
     ) -> None:
         if stream is None:
             index = _C._current_device()
@@ -172,6 +193,7 @@ class graph:
         self.stream_ctx = stream_context(stream)
         self.accel_graph = accel_graph
         self.capture_error_mode = capture_error_mode
+        self.check_input_liveness = check_input_liveness
 
     def __enter__(self) -> None:
         torch.accelerator.synchronize()
@@ -181,7 +203,7 @@ class graph:
         empty_host_cache()
         self.stream_ctx.__enter__()
         try:
-            self.accel_graph.capture_begin(self.pool, self.capture_error_mode)
+            self.accel_graph.capture_begin(self.pool, self.capture_error_mode, self.check_input_liveness)
         except BaseException:
             self.stream_ctx.__exit__()
             raise

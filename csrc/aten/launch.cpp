@@ -87,33 +87,39 @@ struct alignas(kAlign) Descriptor {
   }
 };
 
+// Refers to the caller's tensor: the copy of one that Python holds takes the GIL, twice.
 struct Prepared {
-  at::Tensor tensor; // contiguous and without math bits if it is to be captured
+  const at::Tensor* operand;
   Place place;
   size_t bytes;
   bool written = false;
   uint32_t same = 0;
+  at::Tensor captured = {}; // contiguous and without math bits
+
+  const at::Tensor& tensor() const {
+    return place == Place::kCaptured ? captured : *operand;
+  }
 };
 using PreparedList = c10::SmallVector<Prepared, 4>;
 
 Prepared prepare(const at::Tensor& tensor) {
   if (!tensor.defined()) {
-    return {tensor, Place::kUndefined, Descriptor::head_bytes(0)};
+    return {&tensor, Place::kUndefined, Descriptor::head_bytes(0)};
   }
   const size_t head = Descriptor::head_bytes(tensor.dim());
   if (tensor.device().type() == kDeviceType) {
-    return {tensor, Place::kDevice, head};
+    return {&tensor, Place::kDevice, head};
   }
   TORCH_INTERNAL_ASSERT(tensor.device().is_cpu(), "accel: an operand on ", tensor.device());
   if (tensor.numel() > 0 && is_pinned_ptr(tensor.storage().data())) {
-    return {tensor, Place::kPinned, head};
+    return {&tensor, Place::kPinned, head};
   }
   if (C10_UNLIKELY(planted(Plant::kCapture))) {
-    return {tensor, Place::kPinned, head};
+    return {&tensor, Place::kPinned, head};
   }
   auto captured = tensor.resolve_conj().resolve_neg().contiguous();
   const size_t bytes = captured.nbytes();
-  return {std::move(captured), Place::kCaptured, head + aligned(bytes)};
+  return {&tensor, Place::kCaptured, head + aligned(bytes), false, 0, std::move(captured)};
 }
 
 // The written operand among the first that is this very tensor: kernels ask whether an output *is*
@@ -122,7 +128,7 @@ Prepared prepare(const at::Tensor& tensor) {
 std::optional<uint32_t> same_as(const at::Tensor& tensor, const PreparedList& before) {
   constexpr size_t kSearched = 4;
   for (uint32_t i = 0; i < std::min(before.size(), kSearched); ++i) {
-    if (tensor.defined() && before[i].written && before[i].tensor.is_same(tensor)) {
+    if (tensor.defined() && before[i].written && before[i].operand->is_same(tensor)) {
       return i;
     }
   }
@@ -141,7 +147,7 @@ void describe(const Prepared& operand, Descriptor* out) {
   if (operand.place == Place::kUndefined) {
     return;
   }
-  const auto& tensor = operand.tensor;
+  const auto& tensor = operand.tensor();
   auto* const storage = tensor.storage().unsafeGetStorageImpl();
   out->storage_id = reinterpret_cast<uint64_t>(storage);
   out->rank = static_cast<uint16_t>(tensor.dim());
@@ -432,7 +438,7 @@ Enqueued enqueue(
   for (const auto& operand : operands) {
     const auto same = same_as(operand.tensor, prepared);
     prepared.push_back(
-        same ? Prepared{operand.tensor, Place::kSame, Descriptor::head_bytes(0), false, *same}
+        same ? Prepared{&operand.tensor, Place::kSame, Descriptor::head_bytes(0), false, *same}
              : prepare(operand.tensor));
     auto& last = prepared.back();
     last.written = (operand.access & accelAccessWrite) != 0;
@@ -442,7 +448,7 @@ Enqueued enqueue(
       access = last.written ? uint32_t{accelAccessWrite} : same ? 0 : access;
     }
     if (last.place != Place::kUndefined && last.place != Place::kCaptured && access != 0) {
-      append_access(last.tensor, access, accesses);
+      append_access(operand.tensor, access, accesses);
     }
   }
 
@@ -488,7 +494,7 @@ Enqueued enqueue(
   const auto code = accelLaunchCommit(target, &ticket);
   for (const auto& operand : prepared) {
     if (operand.place == Place::kPinned) {
-      const auto& data = operand.tensor.storage().data_ptr();
+      const auto& data = operand.operand->storage().data_ptr();
       host_allocator()->record_event(data.get(), data.get_context(), stream);
     }
   }

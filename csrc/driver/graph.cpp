@@ -155,7 +155,8 @@ extern "C" accelError_t accelGraphLaunch(
     if (stream->capture_id.load() != 0) {
       return fail(
           accelErrorNotSupported,
-          "accel: accelGraphLaunch: a graph cannot be part of another capture");
+          "accel: accelGraphLaunch: a graph cannot be part of another capture; capture its work "
+          "itself, or launch it after the capture");
     }
     for (const Launched& before : exec->unfinished()) {
       if (before.stream != stream) {

@@ -10,6 +10,7 @@
 
 namespace accel::python {
 
+void bind_as_cuda(py::module_& m);
 void bind_autograd(py::module_& m);
 void bind_device(py::module_& m);
 void bind_graphs(py::module_& m);

@@ -81,6 +81,7 @@ PYBIND11_MODULE(_C, m) {
   accel::register_queued_operators();
   accel::register_fallback();
   bind_process(m);
+  bind_as_cuda(m);
   bind_autograd(m);
   bind_device(m);
   bind_graphs(m);

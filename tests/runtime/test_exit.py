@@ -33,6 +33,19 @@ def test_settling_the_engine_waits_for_no_stream(queued):
         assert wait_report() == before
 
 
+@pytest.mark.parametrize(("work", "started"), [("", False), (".backward()", True)])
+def test_an_exit_starts_no_autograd_threads(script, work, started):
+    done = script(
+        f"""
+        import atexit, torch
+        from torch_accel._compat import autograd_threads
+        atexit.register(lambda: print(autograd_threads()))  # runs after what accel registers later
+        torch.ones(3, device="accel", requires_grad=True).sum(){work}
+        """
+    )
+    assert done.stdout == f"{started}\n"
+
+
 @pytest.mark.full
 def test_the_engine_lets_go_of_the_last_graph(script):
     """Without _lazy._settle_engine some of these end by std::terminate: the engine's thread then frees a Python object late."""

@@ -6,6 +6,7 @@ import pytest
 import torch
 from expecttest import assert_expected_inline
 
+from tests.memory import settled
 from tests.runtime import peer
 from tests.runtime.peer import Peer
 from torch_accel.testing import hold_stream
@@ -23,9 +24,8 @@ def other():
 def nothing_stays(request):
     """Every test leaves the other process with nothing, and this one's memory as it was."""
     torch.accel.init()
-    torch.accel.synchronize()
     torch.accel.ipc_collect()
-    before = torch.accel.memory_allocated()
+    before = settled()
     yield
     gc.collect()  # exceptions that a test looked at hold its tensors
     if "other" in request.fixturenames:
@@ -96,6 +96,28 @@ def test_a_module_and_its_state(other):
     assert torch.equal(y, model(x.to("accel")).detach().cpu())
     other.call(peer.zero_parameters, "model")
     assert all(not p.any() for p in model.parameters())
+
+
+@pytest.mark.parametrize("layout", [torch.jagged, torch.strided])
+def test_nested_tensors(other, layout):
+    x = torch.nested.nested_tensor([torch.ones(2, 3), torch.full((1, 3), 2.0)], layout=layout, device="accel")
+    other.call(peer.keep, "x", x)
+    arrived = other.call(peer.fetch, "x")
+    assert arrived.layout == layout
+    assert [part.tolist() for part in arrived.unbind()] == [[[1] * 3] * 2, [[2] * 3]]
+    x.mul_(3)
+    torch.accel.synchronize()
+    # torch rebuilds a strided one from a copy of the buffer that it shared.
+    scale = 3 if layout == torch.jagged else 1
+    assert other.call(peer.fetch, "x").unbind()[1].tolist() == [[2 * scale] * 3]
+
+
+def test_a_pool_of_processes():
+    xs = [torch.full((3,), float(number), device="accel") for number in range(4)]
+    with torch.multiprocessing.get_context("spawn").Pool(2) as pool:
+        negated = pool.map(torch.neg, xs)
+    assert [x.tolist() for x in negated] == [[-number] * 3 for number in range(4)]
+    assert {x.device.type for x in negated} == {"accel"}
 
 
 def test_storages(other):
@@ -195,7 +217,7 @@ def test_a_storage_that_is_there_already_waits_too(other, queued):
 
 
 def test_memory_is_freed_with_its_last_holder(other, queued):
-    before = torch.accel.memory_allocated()
+    before = settled()
     x = torch.ones(1 << 18, device="accel")
     other.call(peer.keep, "x", x)
     del x
