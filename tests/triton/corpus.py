@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,7 +43,9 @@ class Case:
         return {name: known.get(name, "constexpr") for name in self.kernel.arg_names}
 
     def ttir(self, passes: bool = True) -> str:
-        return frontend.ttir(self.kernel, self.types(), self.constants, passes=passes)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="tl.make_block_ptr is deprecated")  # old kernels have it
+            return frontend.ttir(self.kernel, self.types(), self.constants, passes=passes)
 
     def arguments(self) -> list[Any]:
         return list(self.make(np.random.default_rng(7)))

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from tests.triton.corpus import cases, modules, run_both
-from torch_accel.triton.ir import printer, reader, text, verify
+from torch_accel.triton.ir import lower_ttir, printer, reader, text, verify
+from torch_accel.triton.ir.opcodes import ELEMENTWISE
 
 NAMES = list(cases())
 
@@ -55,3 +56,25 @@ def test_interpreters(name):
     assert want
     for index, array in want.items():
         assert_same(from_tile[index], np.asarray(array), case.rtol, list(case.types().values())[index])
+
+
+# What a test of this file cannot have from a kernel, with the reason.
+NOT_EMITTED = {
+    "arith.bitcast": "Triton emits tt.bitcast; MLIR's passes may make it",
+    "arith.negf": "Triton emits 0 - x; MLIR's passes may make it",
+    "gpu.barrier": "Triton 3.6's name of ttg.barrier",
+    "ub.poison": "the value of unreachable code, which the passes remove",
+    **dict.fromkeys(("tt.assert", "tt.print", "tt.int_to_ptr", "tt.ptr_to_int"), "test_faults.py"),
+    "tt.extern_elementwise": "test_libdevice.py",
+}
+
+
+def test_corpus_has_every_operator_that_is_lowered():
+    seen = {op.name for name in NAMES for op in modules(name)[0].walk()}
+    assert seen | set(NOT_EMITTED) == lower_ttir.LOWERED
+    assert not seen & set(NOT_EMITTED)
+
+
+def test_corpus_has_every_opcode():
+    seen = {op.attributes["opcode"] for name in NAMES for op in modules(name)[1].walk() if op.name == "elementwise"}
+    assert set(ELEMENTWISE) - seen == {"negf"}

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from . import libdevice
+
 TARGET = ("accel", "accel1", 1)  # name, architecture, threads of a warp
 
 
@@ -34,7 +36,7 @@ class Options:
     maxnreg: int | None = None
 
 
-# Triton's passes in our order. Inlining first; block pointers and descriptors become pointer arithmetic.
+# Triton's passes in our order. Inlining first; block pointers (which end with 3.7) and descriptors become pointer arithmetic.
 PASSES = (
     ("common", "inliner"),
     ("ttir", "rewrite_tensor_pointer"),
@@ -58,13 +60,12 @@ def ttir(
     attributes: Mapping[tuple[int, ...], Any] | None = None,
     options: Options | None = None,
     passes: bool = True,
-    modules: Mapping[str, Any] | None = None,
 ) -> str:
     """The IR of a kernel in MLIR's generic form, which ``ir.reader`` reads.
 
     ``signature`` names the type of every parameter in Triton's words ("*fp32", "i32", "constexpr"), ``constants`` the values of
     the constexpr ones, ``attributes`` what is known of a parameter: ``{(0,): [["tt.divisibility", 16]]}``. ``passes=False`` gives the
-    frontend's output as it is. ``modules`` replaces modules that the kernel names, as a backend's ``get_module_map`` does.
+    frontend's output as it is.
     Raises Triton's CompilationError, and ImportError without the extra ``[compile]``.
     """
     try:
@@ -79,7 +80,7 @@ def ttir(
     ir.load_dialects(context)
     source = ASTSource(kernel, dict(signature), dict(constants or {}), dict(attributes or {}))
     codegen: dict[str, Callable[..., Any]] = {"min_dot_size": lambda lhs, rhs: (1, 1, 1)}
-    module = source.make_ir(GPUTarget(*TARGET), options or Options(), codegen, dict(modules or {}), context)
+    module = source.make_ir(GPUTarget(*TARGET), options or Options(), codegen, libdevice.modules(), context)
     if passes:
         run_passes(module)
     return generic(module)
@@ -91,7 +92,9 @@ def run_passes(module: Any) -> None:
 
     manager = ir.pass_manager(module.context)
     for family, name in PASSES:
-        getattr(getattr(passes, family), f"add_{name}")(manager)
+        known = getattr(passes, family)
+        if name != "rewrite_tensor_pointer" or hasattr(known, f"add_{name}"):
+            getattr(known, f"add_{name}")(manager)
     manager.run(module, "make_ttir")
 
 

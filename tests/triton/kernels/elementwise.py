@@ -67,6 +67,16 @@ def math_functions(x, out, B: tl.constexpr):
 
 
 @triton.jit
+def more_math(x, out, B: tl.constexpr):
+    i = tl.arange(0, B)
+    a = tl.load(x + i)
+    tl.store(out + i, tl.sqrt(tl.abs(a)))
+    tl.store(out + B + i, tl.maximum(a, 1.0, propagate_nan=tl.PropagateNan.ALL))
+    tl.store(out + 2 * B + i, tl.minimum(a, 1.0))
+    tl.store(out + 3 * B + i, tl.abs(a.to(tl.int32)).to(tl.float32))
+
+
+@triton.jit
 def int_ops(x, y, out, B: tl.constexpr):
     i = tl.arange(0, B)
     a, b = tl.load(x + i), tl.load(y + i)
@@ -166,6 +176,13 @@ def math_want(x, out):
     p = a.abs()
     values = [a.exp(), a.exp2(), p.log(), p.log2(), a.sin(), a.cos(), p.rsqrt(), a.erf(), a.sigmoid()]
     return {1: torch.cat(values).to(torch.from_numpy(x).dtype).numpy()}
+
+
+def more_want(x, out):
+    a, one = torch.from_numpy(x), torch.tensor(1.0)
+    whole = [0 if v != v else max(min(v, 2147483647.0), -2147483648.0) for v in x.tolist()]
+    whole = np.abs(np.trunc(whole).astype(np.int32)).astype(np.float32)
+    return {1: torch.cat([a.abs().sqrt(), torch.maximum(a, one), torch.fmin(a, one), torch.from_numpy(whole)]).numpy()}
 
 
 def ints(rng, dtype):
@@ -303,6 +320,9 @@ CASES = [
             {"B": B}, label=str(width),
         )
         for width, dtype in ((32, np.uint32), (64, np.uint64))
+    ),
+    Case(
+        more_math, "x:*fp32 out:*fp32", lambda rng: [floats(rng), np.zeros(4 * B, np.float32)], more_want, {"B": B},
     ),
     Case(
         random_numbers, "out:*fp32 ints:*i32 seed:i32",

@@ -10,7 +10,7 @@ import numpy as np
 from ..ir import floats
 from ..ir.core import Block, IRError, Operation
 from ..ir.types import Constant, Scalar, Type, element, shape
-from . import arithmetic, fold, matrix
+from . import arithmetic, extern, fold, matrix
 from .engine import Array, AssertFault, Engine, Handler, shown
 from .memory import Memory
 
@@ -101,6 +101,11 @@ def _bitcast(engine: Engine, op: Operation, args: list[Array]) -> list[Array]:
 
 def _compare(names: list[str]) -> Handler:
     return lambda engine, op, args: [arithmetic.compare(names[op.attributes["predicate"]], _elem(op), *args)]
+
+
+def _extern(engine: Engine, op: Operation, args: list[Array]) -> list[Array]:
+    name = op.attributes["symbol"].removeprefix("accel_")
+    return [extern.call(name, [_elem(op, at) for at in range(len(args))], element(_type(op)), args)]
 
 
 def _clampf(engine: Engine, op: Operation, args: list[Array]) -> list[Array]:
@@ -247,6 +252,7 @@ HANDLERS: dict[str, Handler] = {
     "tt.precise_divf": _same("divf"),
     "tt.precise_sqrt": _same("sqrt"),
     "tt.addptr": _same("addptr"),
+    "tt.extern_elementwise": _extern,
     "tt.clampf": _clampf,
     **{f"arith.{kind}": _cast(kind) for kind in ("extsi", "extui", "trunci", "sitofp", "uitofp", "fptosi", "fptoui")},
     "arith.extf": _cast("float"),

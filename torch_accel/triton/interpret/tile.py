@@ -11,7 +11,7 @@ from ..ir import floats
 from ..ir.core import Operation
 from ..ir.ops import attribute, groups
 from ..ir.types import Scalar, Type, View, element, shape
-from . import arithmetic, fold, matrix
+from . import arithmetic, extern, fold, matrix
 from .engine import Array, AssertFault, Engine, Handler, shown
 from .memory import Memory
 
@@ -71,6 +71,11 @@ def _cast(engine: Engine, op: Operation, args: list[Array]) -> list[Array]:
     new = element(_result(op))
     assert isinstance(new, Scalar)
     return [arithmetic.cast(attribute(op, "kind"), _elem(op), new, args[0], attribute(op, "rounding"))]
+
+
+def _extern_math(engine: Engine, op: Operation, args: list[Array]) -> list[Array]:
+    types = [element(value.type) for value in op.operands]
+    return [extern.call(attribute(op, "symbol"), types, element(_result(op)), args)]
 
 
 def _addresses(op: Operation, operand: Array | tuple[Array, Array], mask: list[Array]) -> tuple[Array, Array | None]:
@@ -216,6 +221,7 @@ HANDLERS: dict[str, Handler] = {
     "elementwise": _elementwise,
     "cast": _cast,
     "bitcast": lambda engine, op, args: [arithmetic.bitcast(element(_result(op)), args[0])],
+    "extern_math": _extern_math,
     "select": lambda engine, op, args: [np.where(args[0], args[1], args[2])],
     "cmp": lambda engine, op, args: [arithmetic.compare(attribute(op, "predicate"), _elem(op), *args)],
     "reduce": _reduce,

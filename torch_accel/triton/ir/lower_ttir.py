@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from . import lower_cfg
+from . import extern, lower_cfg
 from .core import Block, IRError, Operation, Region, Value
 from .floats import bits_of, encode
 from .opcodes import (
@@ -82,7 +82,6 @@ RENAMED: dict[str, tuple[str, dict[str, str]]] = {
     "tt.assert": ("assert", {"message": "message"}),
     "tt.print": ("print", {"prefix": "prefix", "hex": "hex", "isSigned": "signed"}),
     "tt.call": ("call", {"callee": "callee"}),
-    "tt.extern_elementwise": ("extern_math", {"symbol": "symbol"}),
 }
 # What the tile IR does not take, and what a user can do about it.
 REFUSED = {
@@ -302,7 +301,16 @@ def _print(low: Lowering, op: Operation) -> None:
     )
 
 
+def _extern(low: Lowering, op: Operation) -> None:
+    symbol = op.attributes["symbol"]
+    name = symbol.removeprefix(extern.PREFIX)
+    if name == symbol or name not in extern.FUNCTIONS:
+        raise IRError(f"external function '{symbol}' is not known; known are those of docs/semantics.md", op.location)
+    low.emit(op, "extern_math", {"symbol": name})
+
+
 RULES: dict[str, _Rule] = {
+    "tt.extern_elementwise": _extern,
     "arith.constant": _constant,
     "arith.cmpi": _compare,
     "arith.cmpf": _compare,

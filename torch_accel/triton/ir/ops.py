@@ -78,7 +78,7 @@ OPERATORS: dict[str, Operator] = {
     "bitcast": _operator("value", rule=rules.bitcast),
     "select": _operator("go a b", rule=rules.select),
     "cmp": _operator("a b", predicate=REQUIRED, primary="predicate", rule=rules.cmp),
-    "extern_math": _operator("args*", symbol=REQUIRED, primary="symbol"),
+    "extern_math": _operator("args*", symbol=REQUIRED, primary="symbol", rule=rules.extern_math),
     # reduce: slot i % (lanes * accumulators) takes element i in ascending order, then the slots are paired, half with half
     "reduce": _operator("values*", None, regions=1, axis=REQUIRED, lanes=16, accumulators=4, rule=rules.reduce),
     "scan": _operator(
@@ -133,6 +133,8 @@ def groups(operation: Operation) -> dict[str, list[Value]]:
 def _sizes(kinds: list[str], count: int) -> tuple[int, ...] | None:
     """Sizes of the groups where the count alone decides: optional ones are given from the left."""
     left = count - kinds.count("")
+    if left < 0:
+        return None
     sizes = []
     for kind in kinds:
         size = {"": 1, "?": min(left, 1), "*": left}[kind]

@@ -18,8 +18,8 @@ import numpy as np
 from .core import UNKNOWN, Block, Location, Operation, Value
 from .floats import bits_of, decode, encode, from_bits
 from .ops import OPERATORS, REQUIRED, groups
-from .scanner import quote, signed
-from .types import Constant, Function, Opaque, Ptr, Scalar, Tile, Type, View, element
+from .scanner import WORD, quote, signed
+from .types import Constant, Function, Opaque, Ptr, Scalar, Tile, View, element
 
 
 def text(module: Operation, locations: bool = False) -> str:
@@ -55,7 +55,9 @@ class _Printer:
         arrow = f" -> ({', '.join(map(str, returns))})" if returns else ""
         body = op.regions[0].block
         known = self.attributes("func", attributes)
-        self.lines.append(f"func @{op.attributes['name']}({self.arguments(body)}){arrow}{known} {{{self.place(op)}")
+        self.lines.append(
+            f"func @{symbol(op.attributes['name'])}({self.arguments(body)}){arrow}{known} {{{self.place(op)}"
+        )
         self.block(body, "  ")
         self.lines.append("}")
 
@@ -171,6 +173,6 @@ def number(bits: int, elem: Scalar) -> str:
     return shown if back == bits else f"0x{bits:0{elem.width // 4}X}"
 
 
-def type_text(type: Type) -> str:
-    """A type as it is printed."""
-    return str(type)
+def symbol(name: str) -> str:
+    """A function's name, in quotes where it is more than a word."""
+    return name if WORD.fullmatch(name) else quote(name)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .core import Operation, Value
+from .extern import FUNCTIONS
 from .opcodes import CASTS, ELEMENTWISE, FLOAT_PREDICATES, INT_PREDICATES
-from .types import I1, I32, Ptr, Scalar, Tile, Type, View, element, shape, with_element
+from .types import I1, I32, I64, Ptr, Scalar, Tile, Type, View, element, shape, with_element
 
 __all__ = ["bits", "expect", "kind", "pointee", "types"]
 
@@ -215,6 +216,20 @@ def elementwise(op: Operation) -> Errors:
             yield from expect("the elements of the index", kind(value.type), "int")
         else:
             yield from expect("an operand's type", value.type, first)
+
+
+def extern_math(op: Operation) -> Errors:
+    symbol = op.attributes["symbol"]
+    if symbol not in FUNCTIONS:
+        yield f"no function '{symbol}' in the table of libdevice's functions"
+        return
+    operands, result = FUNCTIONS[symbol]
+    float = next((element(value.type) for value in op.operands if kind(value.type) == "float"), None)
+    known: dict[str, Type | None] = {"f": float, "i": I32, "l": I64}
+    elems = [element(value.type) for value in (*op.operands, op.results[0])]
+    yield from expect("the elements of operands and result", elems, [known[letter] for letter in operands + result])
+    for value in op.operands:
+        yield from expect("an operand's shape", shape(value.type), shape(op.results[0].type))
 
 
 def cast(op: Operation) -> Errors:

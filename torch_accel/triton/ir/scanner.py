@@ -12,6 +12,7 @@ from .types import Scalar, element
 
 _T = TypeVar("_T")
 _SPACE = re.compile(r"(?:\s+|//[^\n]*)*")
+_NOTHING = re.compile("")
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _ESCAPE = re.compile(r"\\([0-9A-Fa-f]{2}|.)")
 NUMBER = re.compile(r"-?0x[0-9A-Fa-f]+|-?\d+(?:\.\d*(?:[eE][-+]?\d+)?)?|-?inf|nan")
@@ -28,6 +29,7 @@ class Scanner:
 
     def fail(self, expected: str) -> NoReturn:
         """Raises SyntaxError that shows the line."""
+        self.match(_NOTHING)
         start = self.text.rfind("\n", 0, self.at) + 1
         line = self.text[start : (self.text.find("\n", self.at) + 1 or len(self.text) + 1) - 1]
         number = self.text.count("\n", 0, self.at) + 1

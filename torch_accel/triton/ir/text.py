@@ -59,7 +59,7 @@ class _Text(Scanner):
 
     def function(self) -> Operation:
         self.expect("@")
-        name = self.need(WORD, "a name")
+        name = self.string() or self.need(WORD, "a name")
         self.values = {}
         block = Block()
         self.expect("(")
@@ -87,7 +87,7 @@ class _Text(Scanner):
 
     def define(self, name: str, value: Value) -> None:
         if name in self.values:
-            self.fail(f"a new name instead of {name}")
+            self.fail(f"a new name instead of {name}")  # of an argument, or of a value in the operation's own regions
         value.name = "" if name[1:].isdigit() else re.sub(r"\.\d+$", "", name[1:])
         self.values[name] = value
 
@@ -96,9 +96,13 @@ class _Text(Scanner):
             block.append(self.operation())
 
     def operation(self) -> Operation:
+        start = self.at
         names = []
         while name := self.match(VALUE):
             names.append(name)
+            if name in self.values:
+                self.at = start
+                self.fail(f"a new name instead of {name}")
             if not self.take(","):
                 self.expect("=")
                 break
