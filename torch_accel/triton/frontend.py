@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import libdevice
+from .ir import lower_ttir, reader, verify
+from .ir.core import Operation
 
 TARGET = ("accel", "accel1", 1)  # name, architecture, threads of a warp
 
@@ -36,7 +38,8 @@ class Options:
     maxnreg: int | None = None
 
 
-# Triton's passes in our order. Inlining first; block pointers (which end with 3.7) and descriptors become pointer arithmetic.
+# Triton's passes in our order. Inlining first; block pointers and descriptors become pointer arithmetic (3.8 rewrites
+# block pointers in its frontend, and has no pass for them).
 PASSES = (
     ("common", "inliner"),
     ("ttir", "rewrite_tensor_pointer"),
@@ -84,6 +87,18 @@ def ttir(
     if passes:
         run_passes(module)
     return generic(module)
+
+
+def tile_ir(
+    kernel: Any, signature: Mapping[str, str], constants: Mapping[str, Any] | None = None, **more: Any
+) -> Operation:
+    """The verified tile IR of a kernel: ``ttir``'s arguments, then read, lowered and verified. ``ir.printer.text`` shows it.
+
+    Raises IRError, which names the kernel's line, for an operator that the tile IR does not have.
+    """
+    module = lower_ttir.lower(reader.read(ttir(kernel, signature, constants, **more)))
+    verify.verify(module)
+    return module
 
 
 def run_passes(module: Any) -> None:

@@ -162,7 +162,7 @@ class _Reader(Attributes):
 def hint(name: str) -> str:
     """The user's part of a value's name: `%x_12` is x, `%7` nothing."""
     word = re.sub(r"#\d+$", "", name[1:])
-    word = re.sub(r"[_.]\d+$", "", word)
+    word = re.sub(r"(?:[_.]\d+)+$", "", word)
     return (
         ""
         if not re.match(r"[A-Za-z_]", word) or re.fullmatch(r"c?(?:cst|true|false)?|arg\d*|c-?\w*_i\d+", word)
