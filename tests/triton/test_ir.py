@@ -192,6 +192,26 @@ def test_loops_of_branches_are_refused():
         lower_ttir.lower(reader.read(loop))
 
 
+def test_early_returns_are_lowered_once():
+    """However deep they nest, no operation is written twice."""
+    depth = 12
+    blocks = ["  ^bb0(%c: i1, %x: i32):\n", f'    "cf.cond_br"(%c)[^in0, ^out{depth}] : (i1) -> ()\n']
+    for level in range(depth):
+        after = f"in{level + 1}" if level + 1 < depth else "last"
+        blocks.append(f'  ^in{level}:\n    "cf.cond_br"(%c)[^ret{level}, ^{after}] : (i1) -> ()\n')
+        blocks.append(f'  ^ret{level}:\n    "tt.return"(%x) : (i32) -> ()\n')
+    blocks.append(f'  ^last:\n    "cf.br"()[^out{depth}] : () -> ()\n')
+    blocks.append(
+        f'  ^out{depth}:\n    %y = "arith.muli"(%x, %x) : (i32, i32) -> i32\n    "tt.return"(%y) : (i32) -> ()\n'
+    )
+    body = "".join(blocks).replace(" : (i1) -> ()", " <{operandSegmentSizes = array<i32: 1, 0, 0>}> : (i1) -> ()")
+    head = RAW[: RAW.index("  ^bb0")]
+    lowered = lower_ttir.lower(reader.read(head + body + "  }) {noinline = true} : () -> ()\n}) : () -> ()\n"))
+    verify.verify(lowered)
+    assert [op.attributes["opcode"] for op in lowered.walk() if op.name == "elementwise"] == ["muli"]
+    assert sum(op.name == "if" for op in lowered.walk()) == depth + 2
+
+
 def constants(body):
     module = reader.read(
         f'"builtin.module"() ({{\n %0 = "arith.constant"() <{{value = {body}}}> : () -> i1\n}}) : () -> ()\n'

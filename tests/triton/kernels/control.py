@@ -37,6 +37,8 @@ def nested(out, m, n):
                 total -= 1
     for i in range(5, -7, -3):
         total += i * 1000
+    for i in range(-m, m + 1):
+        total += i * i * 100000
     tl.store(out, total)
 
 
@@ -64,6 +66,31 @@ def nested_return(out, n):
             v += 1
         v += 100
     tl.store(out + pid, v)
+
+
+@triton.jit
+def many_returns(out, a, b, c):
+    """Returns at three depths, and work after each."""
+    v = tl.program_id(0)
+    if v > 0:
+        if a > 0:
+            if v == 1:
+                tl.store(out + v, 100)
+                return
+            v += 10
+        else:
+            if b > 0:
+                if c > 0:
+                    return
+                v += 20
+            v += 40
+        if v == 12:
+            return
+        v *= 2
+        if v > 25:
+            tl.store(out + tl.program_id(0), -v)
+            return
+    tl.store(out + tl.program_id(0), v + 1000)
 
 
 @triton.jit(noinline=True)
@@ -135,7 +162,32 @@ def steps_of(n):
 
 def nested_value(m, n):
     total = sum(i * j if (i + j) % 3 == 0 else -1 if j > 4 else 0 for i in range(m) for j in range(i, n, 2))
-    return total + 1000 * sum(range(5, -7, -3))
+    return total + 1000 * sum(range(5, -7, -3)) + 100000 * sum(i * i for i in range(-m, m + 1))
+
+
+def many_want(out, a, b, c):
+    for p in range(len(out)):
+        v = p
+        if v > 0:
+            if a > 0:
+                if v == 1:
+                    out[p] = 100
+                    continue
+                v += 10
+            else:
+                if b > 0:
+                    if c > 0:
+                        continue
+                    v += 20
+                v += 40
+            if v == 12:
+                continue
+            v *= 2
+            if v > 25:
+                out[p] = -v
+                continue
+        out[p] = v + 1000
+    return {0: out}
 
 
 def loop_want(x, y, out, n):
@@ -167,6 +219,13 @@ CASES = [
             lambda out, n: {0: np.array([0, 1, 2, *([131, -1, 151] if n > 7 else [130, 140, 150])], np.int32)}, grid=(6,), label=str(n),
         )
         for n in (3, 9)
+    ),
+    *(
+        Case(
+            many_returns, "out:*i32 a:i32 b:i32 c:i32", lambda rng, flags=flags: [np.full(6, -7, np.int32), *flags],
+            many_want, grid=(6,), label="".join(map(str, flags)),
+        )
+        for flags in ((1, 0, 0), (0, 1, 1), (0, 1, 0), (0, 0, 0))
     ),
     Case(
         calls, "out:*i32 floats:*fp32 x:i32", lambda rng: [np.zeros(2, np.int32), np.zeros(2, np.float32), 9],

@@ -33,7 +33,7 @@ def float_ops(x, y, out, B: tl.constexpr):
     tl.store(out + 3 * B + i, a / b)
     tl.store(out + 4 * B + i, tl.maximum(a, b))
     tl.store(out + 5 * B + i, tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL))
-    tl.store(out + 6 * B + i, tl.where(a < b, a, -b))
+    tl.store(out + 6 * B + i, tl.where(a < b, a, 0.0 - b))
     tl.store(out + 7 * B + i, tl.abs(a))
     tl.store(out + 8 * B + i, tl.clamp(a, -0.5, 0.5))
 

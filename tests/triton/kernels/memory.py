@@ -173,7 +173,7 @@ CASES = [
     *(
         Case(
             atomics_int, f"x:*{name} out:*{name} old:*{name}",
-            lambda rng, dtype=dtype: [rng.integers(1, 1000, 16, dtype=dtype), np.array([5, 7, 9, 11, 13, 15, 17], dtype), np.zeros(16, dtype)],
+            lambda rng, dtype=dtype: [rng.integers(1, 1000, 16, dtype=dtype) - (500 if np.dtype(dtype).kind == "i" else 0), np.array([5, 7, 9, 11, 13, 15, 17], dtype), np.zeros(16, dtype)],
             atomic_want, {"B": 16}, label=name,
         )
         for name, dtype in (("i32", np.int32), ("u32", np.uint32), ("i64", np.int64))

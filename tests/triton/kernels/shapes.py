@@ -48,6 +48,11 @@ def flip(x, y, N: tl.constexpr):
 
 
 @triton.jit
+def range_from(x, y):
+    tl.store(y + tl.arange(0, 16), tl.load(x + tl.arange(16, 32)))
+
+
+@triton.jit
 def outer(x, y, z, M: tl.constexpr, N: tl.constexpr):
     a, b = tl.load(x + tl.arange(0, M)), tl.load(y + tl.arange(0, N))
     tl.store(
@@ -112,6 +117,9 @@ CASES = [
         for axis in (0, 1)
     ),
     Case(flip, "x:*i32 y:*i32", lambda rng: [ints(32), np.zeros(32, np.int32)], lambda x, y: {1: x[::-1]}, {"N": 32}),
+    Case(
+        range_from, "x:*i32 y:*i32", lambda rng: [ints(32), np.zeros(16, np.int32)], lambda x, y: {1: x[16:]},
+    ),
     Case(
         outer, "x:*fp32 y:*fp32 z:*fp32", lambda rng: [rng.random(8, np.float32), rng.random(16, np.float32), np.zeros((8, 16), np.float32)],
         lambda x, y, z: {2: np.outer(x, y) + np.float32(2)}, {"M": 8, "N": 16},

@@ -1,120 +1,164 @@
 """Branches to nested `if`s. Triton makes branches only for an early `return`, so that they have no cycles.
 
-A conditional branch becomes an `if`. Where both its ways meet again, the `if` gives the arguments of the block they meet at, and
-the function goes on there; where a way returns instead, each way goes on to its own end inside the `if`, which gives what
-the function returns. A block that both of these ways reach is then written twice.
+A conditional branch becomes an `if` whose ways end at the next block that both of them reach. A way that leaves for a block
+further out instead, such as the function's end, says so in a number that the `if` gives beside the blocks' arguments, and what
+comes next is an `if` over that number. So every block is lowered once, but for one that is not the first where two ways meet.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from .core import Block, IRError, Operation, Region
-from .types import Type
+from .core import Block, IRError, Operation, Region, Value
+from .types import I1, I32, Constant, Type
 
 if TYPE_CHECKING:
     from .lower_ttir import Lowering
 
-LIMIT = 4096  # operations that may come of one function's branches
+LIMIT = 65536  # operations that may come of one function's blocks
+END = Block()  # where a function's returns lead; its arguments are what the function returns
 
 
 def structure(low: Lowering, body: Region, returns: list[Type]) -> None:
     """Lowers a function's blocks into ``low.block``, which is entered already, with a `return` at the end."""
-    _Walk(low, body, returns).run(body.blocks[0], None)
+    walk = _Walk(low, _order(body), returns)
+    _, found = walk.run(body.blocks[0], [END])
+    low.block.append(Operation("return", found[END], location=walk.place))
+
+
+Found = dict[Block, list[Value]]  # arguments for each exit that may be reached
+_Way = Callable[[], tuple[Value | int, Found]]
 
 
 class _Walk:
-    def __init__(self, low: Lowering, body: Region, returns: list[Type]) -> None:
+    def __init__(self, low: Lowering, order: list[Block], returns: list[Type]) -> None:
         self.low, self.returns = low, returns
-        self.meets = _post_dominators(body)
-        self.depth = 0
+        self.number = {block: index for index, block in enumerate([*order, END])}
+        self.place = order[0].operations[-1].location
         self.written = 0
 
-    def run(self, block: Block, stop: Block | None) -> None:
-        """Lowers the way from ``block`` up to, and without, ``stop``; None is the function's end."""
-        while block is not stop:
+    def types(self, block: Block) -> list[Type]:
+        return self.returns if block is END else [value.type for value in block.arguments]
+
+    def run(self, block: Block, exits: list[Block]) -> tuple[Value | int, Found]:
+        """Lowers the ways from ``block`` to the exits: which of them is reached, and the arguments for each that may be."""
+        while True:
             *operations, end = block.operations
             self.written += len(operations)
-            if self.written > LIMIT and self.depth:
-                raise IRError(f"early returns nest too deep: they make more than {LIMIT} operations", end.location)
+            if self.written > LIMIT:
+                raise IRError(f"early returns make more than {LIMIT} operations", end.location)
             for operation in operations:
                 self.low.operation(operation)
-            if end.name == "cf.br":
-                block = self.jump(block, end)
-            elif end.name == "cf.cond_br":
-                meet = self.meets[block]
-                self.branch(end, meet, stop)
-                if meet is None or meet is stop:
-                    return
-                block = meet
+            self.place = end.location
+            if end.name == "cf.cond_br":
+                which, found = self.branch(end, exits)
             else:
-                assert end.name == "tt.return", end.name
-                name = "yield" if self.depth else "return"
-                operands = [self.low.values[value] for value in end.operands]
-                self.low.block.append(Operation(name, operands, location=end.location))
-                return
-        if self.depth:
-            operands = [self.low.values[value] for value in block.arguments] if block else []
-            self.low.block.append(Operation("yield", operands))
+                target = end.successors[0] if end.successors else END
+                which, found = self.number[target], {target: [self.low.values[value] for value in end.operands]}
+            meets = [target for target in found if target not in exits]
+            if not meets:
+                return which, found
+            (block,) = meets
+            if len(found) > 1:
+                return self.rest(end, block, exits, which, found)
+            self.enter(block, found[block])
 
-    def jump(self, source: Block, end: Operation) -> Block:
-        """The block of a plain branch, whose arguments take the branch's operands."""
-        (target,) = end.successors
-        for argument, value in zip(target.arguments, [self.low.values[value] for value in end.operands]):
-            self.low.values[argument] = value
-        return target
+    def enter(self, block: Block, values: list[Value]) -> None:
+        self.low.values.update(zip(block.arguments, values))
 
-    def branch(self, end: Operation, meet: Block | None, stop: Block | None) -> None:
-        """An `if` for a conditional branch; the arguments of ``meet`` become its results."""
-        low, outer = self.low, self.low.block
-        # Ways that end with the function give what it returns.
-        results = [value.type for value in meet.arguments] if meet else self.returns
-        regions = []
+    def branch(self, end: Operation, exits: list[Block]) -> tuple[Value | int, Found]:
+        """An `if` for a conditional branch, up to where its ways meet or to the exits."""
         counts = end.segments or (1, 0, 0)
-        first = 1 + counts[1]
-        slices = (end.operands[1:first], end.operands[first:])
-        self.depth += 1
-        for target, operands in zip(end.successors, slices):
-            low.block = Block()
-            for argument, value in zip(target.arguments, [low.values[value] for value in operands]):
-                low.values[argument] = value
-            self.run(target, meet)
-            regions.append(Region([low.block]))
-        self.depth -= 1
-        low.block = outer
-        made = outer.append(
-            Operation("if", [low.values[end.operands[0]]], results, regions=regions, location=end.location)
-        )
-        if meet:
-            for argument, value in zip(meet.arguments, made.results):
+        middle = 1 + counts[1]
+        given = [[self.low.values[value] for value in part] for part in (end.operands[1:middle], end.operands[middle:])]
+        reached = [self.reach(target, exits) for target in end.successors]
+        meets = sorted((reached[0] & reached[1]) - set(exits), key=self.number.__getitem__)[:1]
+        inner = meets + [one for one in exits if one in reached[0] | reached[1]]
+
+        def way(index: int) -> tuple[Value | int, Found]:
+            target = end.successors[index]
+            if target in inner:
+                return self.number[target], {target: given[index]}
+            self.enter(target, given[index])
+            return self.run(target, inner)
+
+        return self.choose(end, self.low.values[end.operands[0]], inner, lambda: way(0), lambda: way(1))
+
+    def rest(
+        self, end: Operation, block: Block, exits: list[Block], which: Value | int, found: Found
+    ) -> tuple[Value | int, Found]:
+        """What follows where some ways meet at ``block`` and others have left: an `if` that goes on from there."""
+        assert isinstance(which, Value)
+        here = self.add(end, "cmp", [which, self.constant(end, self.number[block])], I1, predicate="eq")
+        reached = self.reach(block, exits)
+        inner = [one for one in exits if one in found or one in reached]
+
+        def on() -> tuple[Value | int, Found]:
+            self.enter(block, found[block])
+            return self.run(block, inner)
+
+        left = {target: values for target, values in found.items() if target is not block}
+        only = next(iter(left))
+        return self.choose(end, here, inner, on, lambda: (which if len(left) > 1 else self.number[only], left))
+
+    def choose(self, end: Operation, go: Value, inner: list[Block], yes: _Way, no: _Way) -> tuple[Value | int, Found]:
+        """An `if` with two ways to the exits ``inner``; what it gives is which exit, if there are several, and their arguments."""
+        outer = self.low.block
+        regions = []
+        for way in (yes, no):
+            self.low.block = Block()
+            which, found = way()
+            values: list[Value] = []
+            if len(inner) > 1:
+                values.append(self.constant(end, which) if isinstance(which, int) else which)
+            for target in inner:
+                values += found.get(target) or [self.add(end, "poison", [], type) for type in self.types(target)]
+            self.low.block.append(Operation("yield", values, location=self.place))
+            regions.append(Region([self.low.block]))
+        self.low.block = outer
+        types = [I32] * (len(inner) > 1) + [type for target in inner for type in self.types(target)]
+        made = outer.append(Operation("if", [go], types, regions=regions, location=end.location))
+        results = iter(made.results)
+        number: Value | int = next(results) if len(inner) > 1 else self.number[inner[0]]
+        given = {target: [next(results) for _ in self.types(target)] for target in inner}
+        for target, values in given.items():
+            for argument, value in zip(target.arguments, values):
                 value.name = argument.name
-                low.values[argument] = value
-            if meet is stop and self.depth:
-                outer.append(Operation("yield", made.results))
-        else:
-            outer.append(Operation("yield" if self.depth else "return", made.results, location=end.location))
+        return number, given
+
+    def reach(self, block: Block, exits: list[Block]) -> set[Block]:
+        """The blocks on the ways from ``block`` to the exits, with both."""
+        seen, queue = set(), [block]
+        while queue:
+            one = queue.pop()
+            if one not in seen:
+                seen.add(one)
+                if one not in exits:
+                    queue += one.terminator.successors or [END]
+        return seen
+
+    def add(self, end: Operation, name: str, operands: list[Value], type: Type, **attributes: object) -> Value:
+        return self.low.add(end, name, operands, type, **attributes)
+
+    def constant(self, end: Operation, number: int) -> Value:
+        return self.add(end, "const", [], I32, value=Constant(I32, (number,)))
 
 
-def _post_dominators(body: Region) -> dict[Block, Block | None]:
-    """For each block the nearest block on all ways from it to the function's end; None where they meet nowhere before."""
+def _order(body: Region) -> list[Block]:
+    """The blocks that can be reached, each before those that it leads to."""
     order: list[Block] = []
-    state: dict[Block, str] = {}
+    state: dict[Block, bool] = {}
 
     def visit(block: Block) -> None:
-        state[block] = "open"
+        state[block] = False
         for successor in block.terminator.successors:
-            if state.get(successor) == "open":
+            if state.get(successor) is False:
                 raise IRError("a branch goes back; loops must be 'for' or 'while'", block.terminator.location)
             if successor not in state:
                 visit(successor)
-        state[block] = "done"
+        state[block] = True
         order.append(block)
 
     visit(body.blocks[0])
-    after: dict[Block, list[Block]] = {}  # from the nearest to the last one
-    for block in order:
-        successors = block.terminator.successors
-        chains = [[successor, *after[successor]] for successor in successors]
-        common = [b for b in chains[0] if all(b in chain for chain in chains[1:])] if chains else []
-        after[block] = common
-    return {block: chain[0] if chain else None for block, chain in after.items()}
+    return order[::-1]
