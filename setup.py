@@ -42,6 +42,7 @@ CPU_CAPABILITY = {
 PUBLIC_HEADERS = [
     "driver/accel.h",
     "driver/accel_graph.h",
+    "driver/accel_trace.h",
     "runtime/device.h",
     "runtime/error.h",
     "runtime/stream.h",

@@ -1,6 +1,6 @@
 """What attention costs on accel: time against CPU tensors, and memory over the length of the sequence.
 
-    python benchmarks/attention.py
+    python -m benchmarks.attention
 
 harness.py says what is printed. The second table is the peak of device memory beyond the operands, of a forward and a
 backward; its last column is the growth from one length to the next of twice its size: 2 where memory is linear.
@@ -9,11 +9,12 @@ backward; its last column is the growth from one length to the next of twice its
 from collections.abc import Callable
 
 import torch
-from harness import Work, Workload, main
 from rich.console import Console
 from rich.table import Table
 from torch.nested import nested_tensor_from_jagged
 from torch.nn.functional import scaled_dot_product_attention as attention
+
+from benchmarks.harness import Work, Workload, main
 
 HEADS, FEATURES = 8, 64
 

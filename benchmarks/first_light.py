@@ -6,7 +6,8 @@ harness.py says what is printed.
 """
 
 import torch
-from harness import Work, Workload, main, tensors
+
+from benchmarks.harness import Work, Workload, main, tensors
 
 
 def add(device: str, *shape: int) -> Work:

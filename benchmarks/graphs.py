@@ -1,6 +1,6 @@
 """What a replay costs the host, against the same launches made eagerly: host time only, interleaved.
 
-    python benchmarks/graphs.py
+    python -m benchmarks.graphs
 
 harness.py says what is printed.
 """
@@ -8,7 +8,9 @@ harness.py says what is printed.
 from collections.abc import Callable
 
 import torch
-from harness import Work, Workload, host_seconds, main, tensors
+
+from benchmarks.harness import Work, Workload, host_seconds, main, tensors
+from tests.training.decoder_lm import Decoder, text
 
 SIDE = torch.accel.Stream()
 
@@ -40,6 +42,22 @@ def training_step() -> Work:
     return step
 
 
+def decoder_step() -> Work:
+    """Forward, backward, clipping and AdamW of a decoder of four layers."""
+    torch.manual_seed(0)
+    model, (batch, *_) = Decoder().to("accel"), text().to("accel")
+    optimizer = torch.optim.AdamW(model.parameters(), capturable=True)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        logits = model(batch[:, :-1]).flatten(0, 1)
+        torch.nn.functional.cross_entropy(logits, batch[:, 1:].flatten()).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+    return step
+
+
 def replayed(make: Callable[[], Work]) -> Work:
     """The same work, captured."""
     work = make()
@@ -55,6 +73,7 @@ WORKLOADS = [
     Workload("1 add_, 8x8", lambda: adds(1), lambda: replayed(lambda: adds(1)), 200),
     Workload("20 add_, 8x8", lambda: adds(20), lambda: replayed(lambda: adds(20)), 10),
     Workload("MLP step, AdamW", training_step, lambda: replayed(training_step), 3),
+    Workload("decoder step, AdamW", decoder_step, lambda: replayed(decoder_step), 1),
 ]
 
 if __name__ == "__main__":

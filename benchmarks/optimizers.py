@@ -10,7 +10,8 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-from harness import Work, Workload, main
+
+from benchmarks.harness import Work, Workload, main
 
 Shapes = list[tuple[int, ...]]
 

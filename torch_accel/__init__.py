@@ -5,8 +5,9 @@ This package is ``torch.accel``. Its functions follow torch.cuda's names and mea
 
 from __future__ import annotations
 
+import importlib
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.backend_registration import generate_methods_for_privateuse1_backend, rename_privateuse1_backend
@@ -25,6 +26,7 @@ from . import (
     memory,
     multiprocessing,
     random,
+    sanitizer,
     sparse,
     streams,
     testing,
@@ -101,6 +103,9 @@ from .streams import (
     stream,
 )
 
+if TYPE_CHECKING:
+    from .as_cuda import as_cuda
+
 __all__ = [
     "AccelError",
     "AccelGraph",
@@ -114,6 +119,7 @@ __all__ = [
     "__version__",
     "accelStatus",
     "amp",
+    "as_cuda",
     "caching_allocator_alloc",
     "caching_allocator_delete",
     "caching_allocator_disabled",
@@ -178,6 +184,7 @@ __all__ = [
     "reset_device",
     "reset_peak_host_memory_stats",
     "reset_peak_memory_stats",
+    "sanitizer",
     "seed",
     "seed_all",
     "set_device",
@@ -209,6 +216,8 @@ def __getattr__(name: str) -> Any:
         value = tuple(_C._default_generator(index) for index in range(device_count()))
         globals()[name] = value
         return value
+    if name == "as_cuda":  # few programs want it
+        return importlib.import_module("torch_accel.as_cuda")
     if name == "_initialized":  # torch.utils.checkpoint reads torch.cuda's variable
         return is_initialized()
     raise AttributeError(f"module 'torch.accel' has no attribute {name!r}")

@@ -36,6 +36,7 @@ __all__ = [
     "cached_shared_storage",
     "check_torch_version",
     "computed_kernel",
+    "cuda_patches",
     "derivative_names",
     "extend_flex_attention",
     "extend_jagged_attention",
@@ -49,6 +50,7 @@ __all__ = [
     "reduce_storage",
     "reduce_tensor",
     "register_device_module",
+    "valgrind_counters",
     "wrap",
 ]
 
@@ -180,6 +182,11 @@ def neg_view(tensor: torch.Tensor) -> torch.Tensor:
     return torch._neg_view(tensor)
 
 
+def valgrind_counters() -> tuple[Callable[[], None], Callable[[], None]]:
+    """What starts or stops callgrind's counting, and what does so and writes the counts to the next file."""
+    return torch._C._valgrind_toggle, torch._C._valgrind_toggle_and_dump_stats
+
+
 def wrap(owner: type, name: str, wrapper: Callable[[Any], Any]) -> None:
     """Puts ``wrapper(method)`` in the place of a method: of those that know torch's own devices and have no hook."""
     setattr(owner, name, wrapper(getattr(owner, name)))
@@ -199,6 +206,47 @@ def computed_kernel(operator: str, key: str) -> str:
 def has_computed_kernel(operator: str, key: str) -> bool:
     """Whether the dispatcher has a kernel for an operator under a key, a composite one included."""
     return torch._C._dispatch_has_computed_kernel_for_dispatch_key(operator, key)
+
+
+def _naming_accel(function: Callable[..., Any], position: int, name: str) -> Callable[..., Any]:
+    """``function`` with "accel" for "cuda" in an argument of that position and name."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if len(args) > position and args[position] == "cuda":
+            args = (*args[:position], "accel", *args[position + 1 :])
+        if kwargs.get(name) == "cuda":
+            kwargs[name] = "accel"
+        return function(*args, **kwargs)
+
+    return call
+
+
+def cuda_patches(get_device_index: Callable[..., int]) -> list[tuple[Any, str, Any]]:
+    """What torch_accel.as_cuda() puts in the place of torch's own: (owner, name, value).
+
+    They compare a name that the program gave, "cuda", with that of a tensor's device.
+    """
+    import torch.cuda._utils
+    from torch.amp import autocast_mode
+    from torch.autograd import profiler
+
+    start = profiler.profile.__init__
+
+    def start_profile(
+        self: Any, *args: Any, use_cuda: bool = False, use_device: str | None = None, **kwargs: Any
+    ) -> None:
+        start(self, *args, use_device="accel" if use_cuda or use_device == "cuda" else use_device, **kwargs)
+
+    return [
+        (torch.cuda._utils, "_get_device_index", get_device_index),
+        (autocast_mode, "_cast", _naming_accel(autocast_mode._cast, 1, "device_type")),
+        (
+            torch.serialization,
+            "_validate_device",
+            _naming_accel(torch.serialization._validate_device, 1, "backend_name"),
+        ),
+        (profiler.profile, "__init__", start_profile),
+    ]
 
 
 def _described(file: str) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ import torch
 
 from ._compat import autograd_threads
 from ._native import _C
+from .sanitizer._mode import start as start_sanitizer
 
 GeneratorAction = Callable[[torch.Generator], object]
 
@@ -31,6 +32,7 @@ def lazy_init() -> None:
     _C._init()
     if _ready:
         return
+    start_sanitizer()
     with _lock:
         while _pending:
             index, action = _pending.popitem()

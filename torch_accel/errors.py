@@ -38,6 +38,7 @@ class accelStatus(IntEnum):
     ERROR_CONFIG = 8
     ERROR_NOT_SUPPORTED = 9
     ERROR_CAPTURE = 10
+    ERROR_REFUSED = 11
 
 
 class AccelError(RuntimeError):
@@ -83,6 +84,10 @@ def reset_device(device: Device = None, timeout: float | None = None) -> None:
 
 def set_sync_debug_mode(debug_mode: int | str) -> None:
     """Sets what happens when an operation makes the host wait for a stream, as ``item()`` does.
+
+    The report names the operation and shows the Python stack, whether or not there is anything to wait for. Waits that
+    are asked for by name (``torch.accel.synchronize``, ``Event.synchronize``) and those of an allocation that reclaims
+    memory are not reported. :func:`torch_accel.testing.host_waits` collects the same in a list.
 
     Args:
         debug_mode: 0 or ``default``: nothing; 1 or ``warn``: a warning; 2 or ``error``: a RuntimeError, before the wait.

@@ -98,6 +98,21 @@ bool is_composed(const at::Tensor& tensor) {
   return tensor.is_sparse() || is_compressed(tensor) || tensor.is_nested();
 }
 
+std::vector<at::Tensor> members_of(const at::Tensor& tensor) {
+  if (!is_composed(tensor)) {
+    return {tensor};
+  }
+  if (tensor.is_sparse()) {
+    auto* const coo = impl_of<SparseTensorImpl>(tensor);
+    return {coo->indices(), coo->values()};
+  }
+  if (is_compressed(tensor)) {
+    auto* const compressed = impl_of<SparseCsrTensorImpl>(tensor);
+    return {compressed->compressed_indices(), compressed->plain_indices(), compressed->values()};
+  }
+  return {impl_of<NestedTensorImpl>(tensor)->get_unsafe_storage_as_tensor()};
+}
+
 at::Tensor compose(const at::Tensor& like, c10::BackendComponent backend, MapMember map) {
   return like.is_sparse() ? compose_coo(like, backend, map)
       : like.is_nested()  ? compose_nested(like, map)

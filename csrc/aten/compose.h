@@ -6,10 +6,15 @@
 #include <c10/core/DispatchKeySet.h>
 #include <c10/util/FunctionRef.h>
 
+#include <vector>
+
 namespace accel {
 
 // Sparse COO, the four compressed layouts, and nested tensors of strided layout.
 bool is_composed(const at::Tensor& tensor);
+
+// The dense members of a composed tensor; a dense tensor itself.
+std::vector<at::Tensor> members_of(const at::Tensor& tensor);
 
 // The member of the new tensor for a member of the old one: indices, values, a nested tensor's
 // buffer.

@@ -122,10 +122,11 @@ void copy_to_host(const at::Tensor& self, const at::Tensor& src, bool non_blocki
     if (!is_pinned(self)) {
       check_pageable(stream);
     }
+    const at::Tensor none;
     launch_and_wait(
         "copy_",
         stream,
-        {reads(src)},
+        {reads(src), writes(is_pinned(self) ? self : none)}, // pageable memory is the host's alone
         [&](at::TensorList tensors) { self.copy_(tensors[0]); },
         "copy_",
         accelEngineCopy);

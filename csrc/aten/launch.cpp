@@ -11,6 +11,7 @@
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <sstream>
 #include <thread>
@@ -21,6 +22,7 @@
 #include "../runtime/host_allocator.h"
 #include "../runtime/plant.h"
 #include "../runtime/stream.h"
+#include "../runtime/sync_debug.h"
 #include "../runtime/warning.h"
 #include "alias.h"
 #include "host_state.h"
@@ -86,33 +88,39 @@ struct alignas(kAlign) Descriptor {
   }
 };
 
+// Refers to the caller's tensor: the copy of one that Python holds takes the GIL, twice.
 struct Prepared {
-  at::Tensor tensor; // contiguous and without math bits if it is to be captured
+  const at::Tensor* operand;
   Place place;
   size_t bytes;
   bool written = false;
   uint32_t same = 0;
+  at::Tensor captured = {}; // contiguous and without math bits
+
+  const at::Tensor& tensor() const {
+    return place == Place::kCaptured ? captured : *operand;
+  }
 };
 using PreparedList = c10::SmallVector<Prepared, 4>;
 
 Prepared prepare(const at::Tensor& tensor) {
   if (!tensor.defined()) {
-    return {tensor, Place::kUndefined, Descriptor::head_bytes(0)};
+    return {&tensor, Place::kUndefined, Descriptor::head_bytes(0)};
   }
   const size_t head = Descriptor::head_bytes(tensor.dim());
   if (tensor.device().type() == kDeviceType) {
-    return {tensor, Place::kDevice, head};
+    return {&tensor, Place::kDevice, head};
   }
   TORCH_INTERNAL_ASSERT(tensor.device().is_cpu(), "accel: an operand on ", tensor.device());
   if (tensor.numel() > 0 && is_pinned_ptr(tensor.storage().data())) {
-    return {tensor, Place::kPinned, head};
+    return {&tensor, Place::kPinned, head};
   }
   if (C10_UNLIKELY(planted(Plant::kCapture))) {
-    return {tensor, Place::kPinned, head};
+    return {&tensor, Place::kPinned, head};
   }
   auto captured = tensor.resolve_conj().resolve_neg().contiguous();
   const size_t bytes = captured.nbytes();
-  return {std::move(captured), Place::kCaptured, head + aligned(bytes)};
+  return {&tensor, Place::kCaptured, head + aligned(bytes), false, 0, std::move(captured)};
 }
 
 // The written operand among the first that is this very tensor: kernels ask whether an output *is*
@@ -121,7 +129,7 @@ Prepared prepare(const at::Tensor& tensor) {
 std::optional<uint32_t> same_as(const at::Tensor& tensor, const PreparedList& before) {
   constexpr size_t kSearched = 4;
   for (uint32_t i = 0; i < std::min(before.size(), kSearched); ++i) {
-    if (tensor.defined() && before[i].written && before[i].tensor.is_same(tensor)) {
+    if (tensor.defined() && before[i].written && before[i].operand->is_same(tensor)) {
       return i;
     }
   }
@@ -140,7 +148,7 @@ void describe(const Prepared& operand, Descriptor* out) {
   if (operand.place == Place::kUndefined) {
     return;
   }
-  const auto& tensor = operand.tensor;
+  const auto& tensor = operand.tensor();
   auto* const storage = tensor.storage().unsafeGetStorageImpl();
   out->storage_id = reinterpret_cast<uint64_t>(storage);
   out->rank = static_cast<uint16_t>(tensor.dim());
@@ -163,6 +171,33 @@ void describe(const Prepared& operand, Descriptor* out) {
   out->neg = tensor.is_neg();
 }
 
+// Which bytes a strided tensor touches, as a comb: runs at a fixed pitch. Exact for slices of a
+// matrix; elsewhere all that it touches, and maybe more.
+void set_comb(const at::Tensor& tensor, accelAccess& access) {
+  using Dimension = std::pair<uint64_t, uint64_t>; // stride and size, in bytes and elements
+  c10::SmallVector<Dimension, 8> dimensions;
+  for (int64_t d = 0; d < tensor.dim(); ++d) {
+    if (tensor.size(d) > 1 && tensor.stride(d) != 0) {
+      dimensions.emplace_back(tensor.stride(d) * tensor.element_size(), tensor.size(d));
+    }
+  }
+  std::sort(dimensions.begin(), dimensions.end());
+  uint64_t run = tensor.element_size();
+  size_t inner = 0;
+  while (inner < dimensions.size() && dimensions[inner].first <= run) {
+    run += dimensions[inner].first * (dimensions[inner].second - 1);
+    ++inner;
+  }
+  uint64_t pitch = 0;
+  for (size_t d = inner; d < dimensions.size(); ++d) {
+    pitch = std::gcd(pitch, dimensions[d].first);
+  }
+  if (run < pitch) { // else the runs meet
+    access.run = run;
+    access.pitch = pitch;
+  }
+}
+
 void append_access(
     const at::Tensor& tensor,
     uint32_t mode,
@@ -172,7 +207,15 @@ void append_access(
   const auto* const data = static_cast<const char*>(tensor.storage().data()) +
       tensor.storage_offset() * tensor.element_size();
   accesses.push_back(
-      {reinterpret_cast<uint64_t>(tensor.storage().unsafeGetStorageImpl()), data, bytes, mode});
+      {reinterpret_cast<uint64_t>(tensor.storage().unsafeGetStorageImpl()),
+       data,
+       bytes,
+       mode,
+       0,
+       0});
+  if (!tensor.is_contiguous()) {
+    set_comb(tensor, accesses.back());
+  }
 }
 
 // ---- The worker's side
@@ -396,7 +439,7 @@ Enqueued enqueue(
   for (const auto& operand : operands) {
     const auto same = same_as(operand.tensor, prepared);
     prepared.push_back(
-        same ? Prepared{operand.tensor, Place::kSame, Descriptor::head_bytes(0), false, *same}
+        same ? Prepared{&operand.tensor, Place::kSame, Descriptor::head_bytes(0), false, *same}
              : prepare(operand.tensor));
     auto& last = prepared.back();
     last.written = (operand.access & accelAccessWrite) != 0;
@@ -406,7 +449,7 @@ Enqueued enqueue(
       access = last.written ? uint32_t{accelAccessWrite} : same ? 0 : access;
     }
     if (last.place != Place::kUndefined && last.place != Place::kCaptured && access != 0) {
-      append_access(last.tensor, access, accesses);
+      append_access(operand.tensor, access, accesses);
     }
   }
 
@@ -452,7 +495,7 @@ Enqueued enqueue(
   const auto code = accelLaunchCommit(target, &ticket);
   for (const auto& operand : prepared) {
     if (operand.place == Place::kPinned) {
-      const auto& data = operand.tensor.storage().data_ptr();
+      const auto& data = operand.operand->storage().data_ptr();
       host_allocator()->record_event(data.get(), data.get_context(), stream);
     }
   }
@@ -520,7 +563,7 @@ void launch_and_wait(
   if (C10_UNLIKELY(g_captures.load(std::memory_order_relaxed) != 0)) {
     forbid_in_capture(stream, c10::str(name, " (", caller, ")").c_str());
   }
-  note_sync(caller);
+  note_sync(name, caller);
   const auto call = std::make_shared<Call>();
   call->kernel = &kernel;
   auto owner = std::make_unique<CallPtr>(call);

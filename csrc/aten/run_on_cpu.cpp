@@ -7,6 +7,8 @@
 #include <optional>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "../runtime/allocator.h"
 #include "../runtime/generator.h"
@@ -15,6 +17,7 @@
 #include "adopt.h"
 #include "alias.h"
 #include "arguments.h"
+#include "compose.h"
 #include "cpu_allocator.h"
 #include "device_check.h"
 #include "launch.h"
@@ -116,6 +119,38 @@ void mark_gradients(const Aliases& aliases) {
   }
 }
 
+// What the call reads and writes, as operands that the kernel does not look at: a launch tells it
+// to those who watch. Out= arguments are written, other marked ones updated.
+class Touched {
+ public:
+  Touched(const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> arguments) {
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      const auto& argument = schema.arguments()[i];
+      const bool written = argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+      const uint32_t access = !written ? uint32_t{accelAccessRead}
+          : argument.is_out()          ? uint32_t{accelAccessWrite}
+                                       : accelAccessRead | accelAccessWrite;
+      for_each_tensor(arguments[i], [&](const at::Tensor& tensor) {
+        if (on_accel(tensor) && !tensor._is_zerotensor()) {
+          for (auto& member : members_of(tensor)) {
+            tensors_.emplace_back(std::move(member), access);
+          }
+        }
+      });
+    }
+    for (const auto& [tensor, access] : tensors_) {
+      operands_.push_back({tensor, access});
+    }
+  }
+  c10::ArrayRef<Operand> operands() const {
+    return operands_;
+  }
+
+ private:
+  std::vector<std::pair<at::Tensor, uint32_t>> tensors_;
+  std::vector<Operand> operands_;
+};
+
 void attempt(
     const c10::OperatorHandle& op,
     c10::DispatchKeySet keys,
@@ -146,7 +181,8 @@ void attempt(
     synchronize_stream(stream, "fallback");
     kernel({});
   } else {
-    launch_and_wait(op.schema().name().c_str(), stream, {}, kernel, "fallback");
+    const Touched touched(op.schema(), arguments);
+    launch_and_wait(op.schema().name().c_str(), stream, touched.operands(), kernel, "fallback");
   }
 }
 

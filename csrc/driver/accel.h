@@ -30,6 +30,7 @@ typedef enum accelError_t {
   accelErrorConfig = 8, // an environment variable has an unusable value
   accelErrorNotSupported = 9, // this operating system or this call order cannot do it
   accelErrorCapture = 10, // not while a stream captures (accel_graph.h), or the capture is spoilt
+  accelErrorRefused = 11, // a subscriber refused the launch (accel_trace.h)
 } accelError_t;
 
 // An in-order queue of launches; lives until the process ends.
@@ -208,6 +209,9 @@ typedef struct accelAccess {
   const void* address; // first byte touched
   uint64_t bytes; // length of the range touched
   uint32_t mode; // accelAccessRead | accelAccessWrite
+  // Where only parts of the range are touched: `run` bytes every `pitch` bytes. 0: all of it.
+  uint64_t run;
+  uint64_t pitch;
 } accelAccess;
 
 // What tracing, sanitizer, profiler and clock know of a launch. Unknown is -1 (bytes, flops,
@@ -262,7 +266,7 @@ ACCEL_API accelError_t accelMemcpyAsync(
     const char* caller);
 ACCEL_API accelError_t accelMemsetAsync(void* dst, int value, size_t bytes, accelStream_t stream);
 
-// ---- Waits and tracing
+// ---- Waits (tracing is in accel_trace.h)
 
 // Called around the parking part of every host wait, so that the layer above can let go of a lock
 // of its own (Python's GIL).
@@ -276,24 +280,6 @@ ACCEL_API accelError_t accelSetWaitHooks(const accelWaitHooks* hooks);
 ACCEL_API void accelForEachWait(
     void (*visit)(const char* caller, uint64_t count, void* user),
     void* user);
-
-typedef enum accelTracePhase {
-  accelTraceEnqueue = 0,
-  accelTraceBegin = 1,
-  accelTraceEnd = 2
-} accelTracePhase;
-typedef struct accelTraceEvent {
-  uint32_t size;
-  accelTracePhase phase;
-  accelStream_t stream;
-  uint64_t ticket;
-  uint64_t nanoseconds; // CLOCK_MONOTONIC
-  const accelLaunchInfo* info; // valid during the callback
-} accelTraceEvent;
-// One subscriber; null ends the subscription. Called on the enqueuing thread and on workers, under
-// no lock but the stream's producer lock.
-ACCEL_API accelError_t
-accelSetTracer(void (*callback)(const accelTraceEvent* event, void* user), void* user);
 
 #ifdef __cplusplus
 } // extern "C"

@@ -80,13 +80,13 @@ void release_window(const Window& window) {
 
 } // namespace
 
-AddressMap::AddressMap(int devices, uint64_t memory)
+AddressMap::AddressMap(int devices, uint64_t memory, uint64_t window_bytes)
     : devices_(devices),
       memory_(memory),
-      slot_(kWindowBytes / std::max(devices, 1) / kSegmentBytes * kSegmentBytes),
-      device_(reserve_window(kWindowBytes)),
-      host_(reserve_window(kWindowBytes)),
-      pinned_(reserve_window(kPinnedBytes)) {}
+      slot_(window_bytes / std::max(devices, 1) / kSegmentBytes * kSegmentBytes),
+      device_(reserve_window(window_bytes)),
+      host_(reserve_window(window_bytes)),
+      pinned_(reserve_window(std::min(kPinnedBytes, window_bytes))) {}
 
 AddressMap::~AddressMap() {
   release_window(device_);

@@ -15,12 +15,14 @@
 
 namespace accel::driver {
 
+// What is asked of the system first; where it refuses (a limit, valgrind) less is taken.
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 constexpr uint64_t kWindowBytes = uint64_t{64} << 30; // the sanitizers' shadows take the rest
 #else
 constexpr uint64_t kWindowBytes = uint64_t{1} << 40;
 #endif
-constexpr uint64_t kPinnedBytes = uint64_t{64} << 30;
+constexpr uint64_t kLeastWindowBytes = uint64_t{16} << 30;
+constexpr uint64_t kPinnedBytes = uint64_t{64} << 30; // at most a window's length
 
 // First-fit allocation of offsets in [0, bytes). Not thread-safe.
 class RangeAllocator {
@@ -62,7 +64,7 @@ struct Place {
 
 class AddressMap {
  public:
-  AddressMap(int devices, uint64_t memory);
+  AddressMap(int devices, uint64_t memory, uint64_t window_bytes);
   ~AddressMap();
   AddressMap(const AddressMap&) = delete;
   AddressMap& operator=(const AddressMap&) = delete;

@@ -17,9 +17,10 @@ constexpr uint64_t words_for(uint64_t bits) {
 
 } // namespace
 
-BlockTable::BlockTable() {
-  uint64_t total = kGranules;
-  for (uint64_t level = 0, bits = kGranules; level < kLevels; ++level) {
+BlockTable::BlockTable(uint64_t window_bytes) {
+  const uint64_t granules = window_bytes / kBlockGranule;
+  uint64_t total = granules;
+  for (uint64_t level = 0, bits = granules; level < kLevels; ++level) {
     bits = words_for(bits);
     total += bits;
   }
@@ -27,8 +28,8 @@ BlockTable::BlockTable() {
   // Zeroed memory is a table of zero atomics.
   words_ = static_cast<Word*>(os::reserve_lazily_backed(reserved_bytes_));
   if (words_ != nullptr) {
-    Word* next = words_ + kGranules;
-    uint64_t bits = kGranules;
+    Word* next = words_ + granules;
+    uint64_t bits = granules;
     for (Word*& level : bits_) {
       level = next;
       bits = words_for(bits);

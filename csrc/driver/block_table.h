@@ -22,7 +22,7 @@ struct Block {
 
 class BlockTable {
  public:
-  BlockTable();
+  explicit BlockTable(uint64_t window_bytes);
   ~BlockTable();
   BlockTable(const BlockTable&) = delete;
   BlockTable& operator=(const BlockTable&) = delete;
@@ -39,8 +39,7 @@ class BlockTable {
 
  private:
   using Word = std::atomic<uint64_t>;
-  static constexpr uint64_t kGranules = kWindowBytes / kBlockGranule;
-  static constexpr int kLevels = 6; // 64^6 > kGranules
+  static constexpr int kLevels = 6; // 64^6 > granules of the largest window
 
   void clear_in_word(int level, uint64_t word, uint64_t mask) noexcept;
   void clear_bits(int level, uint64_t first, uint64_t last) noexcept;

@@ -8,6 +8,7 @@
 #include "launch.h"
 #include "process.h"
 #include "stream.h"
+#include "trace.h"
 #include "worker.h"
 
 namespace accel::driver {
@@ -129,6 +130,17 @@ accelError_t commit_node(accelStream& stream) {
   }
   const auto index = static_cast<uint32_t>(capture.nodes.size());
   node->record.ticket = index;
+  if (traced(accelTraceCapture)) {
+    accelTraceEvent event{};
+    event.phase = accelTraceCapture;
+    event.stream = &stream;
+    event.info = &node->record.info;
+    event.capture = capture.id;
+    event.index = index;
+    event.dependencies = node->dependencies.data();
+    event.num_dependencies = static_cast<uint32_t>(node->dependencies.size());
+    (void)publish(event);
+  }
   capture.nodes.push_back(std::move(node));
   state.frontier.assign(1, index);
   return accelSuccess;

@@ -77,7 +77,7 @@ struct CopyInfo {
   CopyInfo& operator=(const CopyInfo&) = delete;
 
   void add(const void* address, size_t bytes, uint32_t mode) {
-    accesses[info.num_accesses++] = {0, address, bytes, mode};
+    accesses[info.num_accesses++] = {0, address, bytes, mode, 0, 0};
   }
 
   accelLaunchInfo info;

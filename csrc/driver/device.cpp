@@ -6,6 +6,7 @@
 #include "os_linux.h"
 #include "process.h"
 #include "stream.h"
+#include "trace.h"
 #include "worker.h"
 
 namespace accel::driver {
@@ -68,6 +69,7 @@ accelError_t Device::reset(uint64_t deadline) {
       os::futex_wait(aborted, 1, kNap);
     }
     stream->failure.clear();
+    trace_complete(stream, stream->enqueued.load());
   }
   // In this order: a waiter that finds the word clear finds the count changed.
   resets.fetch_add(1);
@@ -164,6 +166,7 @@ extern "C" accelError_t accelDeviceSynchronize(int device, const char* caller) {
         return code;
       }
       count_as = unfinished ? nullptr : count_as;
+      trace_complete(stream, ticket);
     }
     std::shared_ptr<Failure> first;
     for (const auto& [stream, ticket] : targets) {

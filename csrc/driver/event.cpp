@@ -10,6 +10,7 @@
 #include "os_linux.h"
 #include "process.h"
 #include "stream.h"
+#include "trace.h"
 #include "worker.h"
 
 namespace accel::driver {
@@ -114,6 +115,7 @@ struct WaitForeign {
 } // namespace
 
 accelError_t wait_on_stream(accelStream_t stream, accelStream_t source, uint64_t ticket) {
+  trace_wait(stream, source, ticket); // first: nobody may see a launch behind the wait and not it
   return enqueue(
       stream,
       make_info("wait_event", accelEngineHost),
@@ -159,6 +161,24 @@ accelError_t forbid_wait(const Recording& recording, const char* call) {
     return forbid_captured_event(recording.captured, call);
   }
   return forbid(nullptr, call);
+}
+
+// What another process recorded may come after anything that this one has enqueued: subscribers
+// cannot see how. For `stream`, or for the host where that is null.
+void trace_foreign(accelStream_t stream) {
+  if (!traced(accelTraceWait) && !traced(accelTraceComplete)) {
+    return;
+  }
+  for (const auto& device : g_chip->devices) {
+    for (accelStream_t source : device->streams()) {
+      const uint64_t ticket = source->enqueued.load();
+      if (stream != nullptr && source != stream) {
+        trace_wait(stream, source, ticket);
+      } else if (stream == nullptr) {
+        trace_complete(source, ticket);
+      }
+    }
+  }
 }
 
 } // namespace
@@ -223,6 +243,7 @@ extern "C" accelError_t accelStreamWaitEvent(accelStream_t stream, accelEvent_t 
       if (const accelError_t code = forbid_outside_event(stream)) {
         return code;
       }
+      trace_foreign(stream);
       return foreign.complete() ? accelSuccess
                                 : enqueue(
                                       stream,
@@ -255,9 +276,11 @@ extern "C" accelError_t accelEventQuery(accelEvent_t event) {
     if (const accelError_t code = forbid_wait(recording, "accelEventQuery")) {
       return code;
     }
-    return (foreign ? foreign.complete() : recording.complete())
-        ? accelSuccess
-        : fail(accelErrorNotReady, "accel: the event's stream has not passed it yet");
+    if (!(foreign ? foreign.complete() : recording.complete())) {
+      return fail(accelErrorNotReady, "accel: the event's stream has not passed it yet");
+    }
+    foreign ? trace_foreign(nullptr) : trace_complete(recording.stream, recording.ticket);
+    return accelSuccess;
   });
 }
 
@@ -273,7 +296,11 @@ extern "C" accelError_t accelEventSynchronize(accelEvent_t event, const char* ca
       bool lost = false;
       host_poll(
           [&] { return foreign.complete() || (lost = foreign.lost()); }, caller_or_unknown(caller));
-      return lost ? fail(accelErrorLaunchFailure, "%s", kLost) : accelSuccess;
+      if (lost) {
+        return fail(accelErrorLaunchFailure, "%s", kLost);
+      }
+      trace_foreign(nullptr);
+      return accelSuccess;
     }
     const Recording recording = event->get();
     if (const accelError_t code = forbid_wait(recording, caller_or_unknown(caller))) {

@@ -7,6 +7,7 @@
 #include "launch.h"
 #include "process.h"
 #include "stream.h"
+#include "trace.h"
 #include "worker.h"
 
 namespace accel::driver {
@@ -44,6 +45,29 @@ struct RunGraph {
     return accelSuccess;
   }
 };
+
+// Tells the subscribers of each node of a launch of the graph.
+accelError_t tell_nodes(
+    accelTracePhase phase,
+    const Executable& executable,
+    accelStream_t stream,
+    uint64_t ticket) {
+  if (!traced(phase)) {
+    return accelSuccess;
+  }
+  accelTraceEvent event{};
+  event.phase = phase;
+  event.stream = stream;
+  event.ticket = ticket;
+  for (const auto& node : *executable.nodes) {
+    event.info = &node->record.info;
+    event.index = static_cast<uint32_t>(node->record.ticket);
+    if (const accelError_t code = publish(event)) {
+      return code;
+    }
+  }
+  return accelSuccess;
+}
 
 } // namespace
 
@@ -131,7 +155,8 @@ extern "C" accelError_t accelGraphLaunch(
     if (stream->capture_id.load() != 0) {
       return fail(
           accelErrorNotSupported,
-          "accel: accelGraphLaunch: a graph cannot be part of another capture");
+          "accel: accelGraphLaunch: a graph cannot be part of another capture; capture its work "
+          "itself, or launch it after the capture");
     }
     for (const Launched& before : exec->unfinished()) {
       if (before.stream != stream) {
@@ -139,6 +164,9 @@ extern "C" accelError_t accelGraphLaunch(
           return code;
         }
       }
+    }
+    if (const accelError_t code = tell_nodes(accelTraceLaunch, *exec->executable, stream, 0)) {
+      return code;
     }
     const uint32_t since = stream->device.resets.load();
     uint64_t mine = 0;
@@ -150,6 +178,7 @@ extern "C" accelError_t accelGraphLaunch(
       return code;
     }
     exec->note({stream, mine, since});
+    (void)tell_nodes(accelTraceNode, *exec->executable, stream, mine);
     if (ticket != nullptr) {
       *ticket = mine;
     }

@@ -64,6 +64,21 @@ reserve(accelStream_t stream, size_t bytes, std::unique_lock<std::mutex>& lock, 
   }
 }
 
+// Asks the subscribers whether the launch may be.
+accelError_t announce(accelStream_t stream, const accelLaunchInfo& info) {
+  accelTraceEvent event{};
+  event.phase = accelTraceLaunch;
+  event.stream = stream;
+  event.info = &info;
+  const CapturePoint point = capture_point(stream);
+  if (point.capture != nullptr) {
+    event.capture = point.capture->id;
+    event.dependencies = point.frontier.data();
+    event.num_dependencies = static_cast<uint32_t>(point.frontier.size());
+  }
+  return publish(event);
+}
+
 } // namespace
 
 const void* this_thread() {
@@ -87,6 +102,11 @@ accelError_t begin_launch(accelStream_t stream, const accelLaunch& launch, void*
         accelErrorNotSupported,
         "accel: accelLaunchBegin: this thread has already begun a launch on the stream; commit or "
         "cancel it first");
+  }
+  if (traced(accelTraceLaunch)) {
+    if (const accelError_t code = announce(stream, *launch.info)) {
+      return code;
+    }
   }
   const size_t accesses = align(launch.info->num_accesses * sizeof(accelAccess));
   const size_t body = accesses + align(launch.payload_bytes);
@@ -155,7 +175,12 @@ accelError_t wait_if_blocking(accelStream_t stream, uint64_t ticket) {
       stream->capture_id.load() != 0) {
     return accelSuccess;
   }
-  return wait_ticket(stream, ticket, "ACCEL_LAUNCH_BLOCKING", stream->device.resets.load());
+  // Not told to subscribers: the program has not asked to wait.
+  if (const accelError_t code =
+          host_wait(stream, ticket, "ACCEL_LAUNCH_BLOCKING", stream->device.resets.load())) {
+    return code;
+  }
+  return raise(stream->failure.find(ticket));
 }
 
 } // namespace accel::driver

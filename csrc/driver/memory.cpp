@@ -1,6 +1,7 @@
 // Device segments, blocks, pinned host memory, and what is known of an address.
 #include "os_linux.h"
 #include "process.h"
+#include "trace.h"
 
 namespace accel::driver {
 
@@ -88,6 +89,7 @@ extern "C" accelError_t accelFree(void* ptr) {
           accelErrorInvalidValue, "accel: accelFree: no segment of accelMalloc begins at %p", ptr);
     }
     lock.unlock();
+    trace_range(accelTraceRelease, ptr, bytes);
     // Before the range is free: a new owner must not lose its data.
     os::drop_pages(reinterpret_cast<void*>(device->host_base + offset), bytes);
     g_chip->blocks.clear(g_chip->map.slot_offset(device->index) + offset, bytes);
@@ -229,6 +231,7 @@ extern "C" accelError_t accelHostFree(void* ptr) {
           "accel: accelHostFree: %p was not allocated by accelHostAlloc",
           ptr);
     }
+    trace_range(accelTraceRelease, ptr, bytes);
     if (!os::unmap_private(ptr, bytes)) {
       return fail(accelErrorOutOfMemory, "accel: the system could not unmap pinned memory");
     }

@@ -1,5 +1,6 @@
 #include "process.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "ipc.h"
@@ -33,13 +34,21 @@ accelError_t open_chip(std::unique_ptr<Chip>* result) {
   if (const accelError_t code = read_config(&config)) {
     return code;
   }
-  auto chip = std::make_unique<Chip>(config);
-  if (!chip->map.valid() || !chip->blocks.valid()) {
-    return fail(
-        accelErrorOutOfMemory,
-        "accel: the system refused %llu GiB of address space; raise the limit (ulimit -v "
-        "unlimited)",
-        static_cast<unsigned long long>((2 * kWindowBytes + kPinnedBytes) >> 30));
+  uint64_t window = kWindowBytes;
+  auto chip = std::make_unique<Chip>(config, window);
+  while (!chip->valid()) {
+    if (window == kLeastWindowBytes || window / 4 < config.devices * config.memory) {
+      return fail(
+          accelErrorOutOfMemory,
+          "accel: the system refused %llu GiB of address space for %d device(s) of %llu MiB; raise "
+          "the limit (ulimit -v unlimited)",
+          static_cast<unsigned long long>((2 * window + std::min(kPinnedBytes, window)) >> 30),
+          config.devices,
+          static_cast<unsigned long long>(config.memory >> 20));
+    }
+    window /= 4;
+    chip.reset(); // gives the part back that it got
+    chip = std::make_unique<Chip>(config, window);
   }
   for (int i = 0; i < config.devices; ++i) {
     const uint64_t slot = chip->map.slot_offset(i);

@@ -23,8 +23,14 @@ extern std::atomic<State> g_state;
 
 // Everything that accelInit makes. Leaked: threads may outlive main().
 struct Chip {
-  explicit Chip(const Config& config)
-      : config(config), map(config.devices, config.memory), pinned(kPinnedBytes, os::kPageBytes) {}
+  Chip(const Config& config, uint64_t window_bytes)
+      : config(config),
+        map(config.devices, config.memory, window_bytes),
+        blocks(window_bytes),
+        pinned(map.pinned().bytes, os::kPageBytes) {}
+  bool valid() const {
+    return map.valid() && blocks.valid();
+  }
 
   const Config config;
   AddressMap map;

@@ -5,6 +5,7 @@
 #include "launch.h"
 #include "os_linux.h"
 #include "process.h"
+#include "trace.h"
 #include "worker.h"
 
 namespace accel::driver {
@@ -14,6 +15,7 @@ wait_ticket(accelStream_t stream, uint64_t ticket, const char* caller, uint32_t 
   if (const accelError_t code = host_wait(stream, ticket, caller, since)) {
     return code;
   }
+  trace_complete(stream, ticket);
   return raise(stream->failure.find(ticket));
 }
 
@@ -170,8 +172,12 @@ extern "C" accelError_t accelStreamQuery(accelStream_t stream) {
     if (const accelError_t code = forbid(stream, "accelStreamQuery")) {
       return code;
     }
-    const bool done = stream->completion.value() >= stream->enqueued.load();
-    return done ? accelSuccess : fail(accelErrorNotReady, "accel: the stream has unfinished work");
+    const uint64_t newest = stream->enqueued.load();
+    if (stream->completion.value() < newest) {
+      return fail(accelErrorNotReady, "accel: the stream has unfinished work");
+    }
+    trace_complete(stream, newest);
+    return accelSuccess;
   });
 }
 

@@ -235,7 +235,7 @@ bool attach_worker(accelStream& stream) {
 
 void run_node(const Node& node) {
   delay(*t_stream, mix(t_ticket) + node.record.ticket);
-  if (g_tracer.load(std::memory_order_acquire) == nullptr) {
+  if (!traced(accelTraceBegin) && !traced(accelTraceEnd)) {
     run(*t_stream, node.record, t_ticket, node.record.info);
     return;
   }

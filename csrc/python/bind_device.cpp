@@ -9,6 +9,7 @@
 #include "../runtime/device.h"
 #include "../runtime/error.h"
 #include "../runtime/stream.h"
+#include "../runtime/sync_debug.h"
 #include "../runtime/warning.h"
 #include "bindings.h"
 
@@ -55,6 +56,22 @@ c10::Event& unwrap_event(py::handle object) {
 
 double elapsed_time(py::handle start, py::handle end) {
   return unwrap_event(start).elapsedTime(unwrap_event(end));
+}
+
+// Python's function of two names, made of the wait and its caller; never freed.
+PyObject* g_wait_observer = nullptr;
+
+std::string observe_wait(const char* operation, const char* caller) {
+  if (Py_IsInitialized() == 0) {
+    return {};
+  }
+  const py::gil_scoped_acquire gil;
+  try {
+    return py::cast<std::string>(py::handle(g_wait_observer)(operation, caller));
+  } catch (py::error_already_set& error) {
+    error.discard_as_unraisable("torch.accel: the observer of host waits");
+    return {};
+  }
 }
 
 void set_current_stream(c10::Stream stream) {
@@ -121,6 +138,11 @@ void bind_device(py::module_& m) {
   def(m, "_set_sync_debug_mode", [](int mode) {
     set_sync_debug_mode(static_cast<SyncDebugMode>(mode));
   });
+  m.def("_observe_waits", [](py::function observer) {
+    g_wait_observer = observer.release().ptr();
+    set_wait_observer(&observe_wait);
+  });
+  def(m, "_watch_waits", &watch_waits);
   def(m, "_synchronize_current_stream", [](int64_t index, const std::string& caller) {
     synchronize_stream(current_stream(to_index(index)), caller.c_str());
   });

@@ -9,7 +9,7 @@
 
 #include "../aten/fallback.h"
 #include "../aten/queued_operator.h"
-#include "../driver/accel.h"
+#include "../driver/accel_trace.h"
 #include "../runtime/allocator.h"
 #include "../runtime/error.h"
 #include "../runtime/host_allocator.h"
@@ -58,39 +58,46 @@ std::map<std::string, uint64_t> wait_counts() {
   return counts;
 }
 
-// Names of the launches that were enqueued since it was turned on. Never freed: the driver may be
-// in the callback when the subscription ends.
-struct LaunchLog {
-  std::mutex mutex;
-  std::vector<std::string> names;
+// Names of the launches that are enqueued while it lives.
+class LaunchLog {
+ public:
+  LaunchLog() {
+    accelSubscriber subscriber{};
+    subscriber.size = sizeof(subscriber);
+    subscriber.phases = 1u << accelTraceEnqueue;
+    subscriber.user = this;
+    subscriber.callback = [](const accelTraceEvent* event, void* user) {
+      auto& log = *static_cast<LaunchLog*>(user);
+      const std::lock_guard lock(log.mutex_);
+      log.names_.emplace_back(event->info->name);
+      return accelSuccess;
+    };
+    check(accelTraceSubscribe(&subscriber, &id_));
+  }
+  ~LaunchLog() {
+    stop();
+  }
+  LaunchLog(const LaunchLog&) = delete;
+  LaunchLog& operator=(const LaunchLog&) = delete;
+
+  std::vector<std::string> stop() {
+    if (id_ != 0) {
+      accelTraceUnsubscribe(std::exchange(id_, 0));
+    }
+    return std::exchange(names_, {});
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::string> names_;
+  uint64_t id_ = 0;
 };
-
-LaunchLog& launch_log() {
-  static auto* log = new LaunchLog;
-  return *log;
-}
-
-void start_launch_log() {
-  check(accelSetTracer(
-      [](const accelTraceEvent* event, void* user) {
-        if (event->phase == accelTraceEnqueue) {
-          auto& log = *static_cast<LaunchLog*>(user);
-          const std::lock_guard lock(log.mutex);
-          log.names.emplace_back(event->info->name);
-        }
-      },
-      &launch_log()));
-}
-
-std::vector<std::string> stop_launch_log() {
-  check(accelSetTracer(nullptr, nullptr));
-  const std::lock_guard lock(launch_log().mutex);
-  return std::exchange(launch_log().names, {});
-}
 
 } // namespace
 
 void bind_testing(py::module_& m) {
+  py::class_<LaunchLog>(m, "_LaunchLog", py::module_local())
+      .def("stop", &LaunchLog::stop, py::call_guard<py::gil_scoped_release>());
   py::class_<StreamHold>(m, "_StreamHold", py::module_local()).def("release", &StreamHold::release);
 
   def(m, "_shape_function_operators", [] {
@@ -116,8 +123,7 @@ void bind_testing(py::module_& m) {
   def(m, "_launch_blocking", [] { return accelGetLaunchBlocking() != 0; });
   def(m, "_set_launch_blocking", [](bool on) { accelSetLaunchBlocking(on ? 1 : 0); });
   def(m, "_wait_counts", &wait_counts);
-  def(m, "_start_launch_log", &start_launch_log);
-  def(m, "_stop_launch_log", &stop_launch_log);
+  def(m, "_log_launches", [] { return std::make_unique<LaunchLog>(); });
   def(m, "_plant", &plant);
   def(m, "_stream_wait_value", [](c10::Stream stream, intptr_t address, uint32_t value) {
     check(accelStreamWaitValue32(native(stream), reinterpret_cast<void*>(address), value));

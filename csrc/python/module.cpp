@@ -81,11 +81,13 @@ PYBIND11_MODULE(_C, m) {
   accel::register_queued_operators();
   accel::register_fallback();
   bind_process(m);
+  bind_as_cuda(m);
   bind_autograd(m);
   bind_device(m);
   bind_graphs(m);
   bind_ipc(m);
   bind_memory(m);
+  bind_sanitizer(m);
   bind_snapshot(m);
   bind_testing(m);
 }

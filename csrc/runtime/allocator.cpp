@@ -227,6 +227,7 @@ void* allocate(size_t bytes, c10::Stream stream) {
   auto* const ptr = block->ptr;
   const auto size = block->size;
   accelBlockSet(ptr, size, static_cast<int>(stream.id()), 1);
+  note_memory(accelTraceAllocate, ptr, size, {request.stream, 0});
   if (C10_UNLIKELY(settings().poison)) {
     if (request.now) {
       poison_now(ptr, size);

@@ -270,8 +270,9 @@ void Heap::settle() {
   for (auto& [stream, queue] : deferred_) {
     const auto newest = completed(stream);
     while (!queue.empty() && queue.front().first <= newest) {
-      auto* const block = queue.front().second;
+      const auto [ticket, block] = queue.front();
       queue.pop_front();
+      note_memory(accelTraceComplete, block->ptr, block->size, {stream, ticket});
       --num_deferred_;
       if (--block->pending_users == 0) {
         if (poison_) {

@@ -36,6 +36,7 @@ void check(accelError_t code) {
     case accelErrorAborted:
     case accelErrorCapture:
       throw_accelerator_error(code, message);
+    case accelErrorRefused: // a race: the text says it all
     case accelErrorNotReady: // a reset or another call that gave up waiting
     case accelErrorInvalidDevice:
     case accelErrorInvalidValue:

@@ -18,7 +18,15 @@ struct PinnedCache final : at::CachingHostAllocatorImpl<c10::Stream, Ticket> {
 
   std::pair<void*, void*> allocate(size_t bytes) override {
     lazy_init(); // raises in a forked child, before anything is locked
-    return Base::allocate(bytes);
+    TORCH_CHECK(
+        device_count() > 0,
+        "accel: host memory is pinned for a device, and there is no accel device; ACCEL_DEVICES=0 "
+        "hides the accel devices, unset it or leave pin_memory out");
+    const auto block = Base::allocate(bytes);
+    if (block.first != nullptr) {
+      note_memory(accelTraceAllocate, block.first, bytes, {});
+    }
+    return block;
   }
 
   void copy_data(void* dest, const void* src, std::size_t bytes) const override {

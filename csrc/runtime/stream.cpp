@@ -38,8 +38,6 @@ c10::Stream make(c10::DeviceIndex index, int id) {
   return c10::Stream(c10::Stream::UNSAFE, c10::Device(kDeviceType, index), id);
 }
 
-std::atomic<SyncDebugMode> g_sync_debug_mode{SyncDebugMode::kDefault};
-
 [[noreturn]] void unknown_id(c10::Stream stream) {
   TORCH_CHECK(
       false,
@@ -185,26 +183,6 @@ bool query_stream(c10::Stream stream) {
   return true;
 }
 
-SyncDebugMode sync_debug_mode() {
-  return g_sync_debug_mode.load(std::memory_order_relaxed);
-}
-
-void set_sync_debug_mode(SyncDebugMode mode) {
-  g_sync_debug_mode.store(mode, std::memory_order_relaxed);
-}
-
-void note_sync(const char* caller) {
-  switch (sync_debug_mode()) {
-    case SyncDebugMode::kDefault:
-      return;
-    case SyncDebugMode::kWarn:
-      TORCH_WARN("called a synchronizing accel operation: ", caller);
-      return;
-    case SyncDebugMode::kError:
-      TORCH_CHECK(false, "called a synchronizing accel operation: ", caller);
-  }
-}
-
 void synchronize_stream(c10::Stream stream, const char* caller) {
   note_sync(caller);
   const auto code = accelStreamSynchronize(native(stream), caller);
@@ -218,6 +196,17 @@ void synchronize_device(c10::DeviceIndex index, const char* caller) {
   const auto code = accelDeviceSynchronize(device, caller);
   emit_collected_warnings();
   check(code);
+}
+
+void note_memory(accelTracePhase phase, const void* address, size_t bytes, Ticket ticket) noexcept {
+  accelTraceEvent event{};
+  event.size = sizeof(event);
+  event.phase = phase;
+  event.address = address;
+  event.bytes = bytes;
+  event.stream = ticket.stream;
+  event.ticket = ticket.value;
+  accelTraceNote(&event);
 }
 
 Ticket last_ticket(accelStream_t stream) {

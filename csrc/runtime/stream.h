@@ -8,6 +8,7 @@
 #include <atomic>
 
 #include "../driver/accel_graph.h"
+#include "../driver/accel_trace.h"
 #include "device.h"
 
 namespace accel {
@@ -80,6 +81,8 @@ struct Ticket {
         (accelStreamGetTickets(stream, nullptr, &completed) == accelSuccess && completed >= value);
   }
 };
+// Tells the chip's subscribers what happened to a range of memory: see accel_trace.h.
+void note_memory(accelTracePhase phase, const void* address, size_t bytes, Ticket ticket) noexcept;
 // The ticket of the newest launch on `stream`.
 Ticket last_ticket(accelStream_t stream);
 

@@ -9,7 +9,8 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention as attention
 
-from torch_accel.testing import hold_stream
+from tests.memory import settled
+from torch_accel.testing import hold_stream, launches
 from torch_accel.testing.held import check_refused, copied
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -223,6 +224,27 @@ def test_sdpa_kernel_selects():
     assert "bmm" in names[SDPBackend.MATH] or "matmul" in names[SDPBackend.MATH]
     for result in results.values():
         torch.testing.assert_close(result, results[SDPBackend.OVERRIDEABLE])
+
+
+@pytest.mark.parametrize("mask", ["none", "causal", "bool", "bool, rows that see nothing", "float", "bool per batch"])
+@pytest.mark.parametrize("shape", ["square", "odd", "grouped", "one key head"])
+def test_the_chosen_kernel_equals_the_math_path(shape, mask):
+    query, key_heads, length = SHAPES[shape]
+    tensors = [t.requires_grad_() for t in draw(query, key_heads, length, torch.float32)]
+    options = {**MASKS[mask](query[0], query[1], query[2], length), "enable_gqa": key_heads != query[1]}
+    moved = copied(options, "accel")
+    chosen = torch._fused_sdp_choice(*(t.to("accel") for t in tensors), **moved)
+    assert chosen == SDPBackend.OVERRIDEABLE.value
+    assert torch._fused_sdp_choice(*(t.to("accel") for t in tensors), **moved, dropout_p=0.5) == chosen
+    with launches() as own:
+        fused = run("accel", tensors, options)
+    with sdpa_kernel(SDPBackend.MATH), launches() as others:
+        plain = run("accel", tensors, options)
+    kernel = "aten::_scaled_dot_product_flash_attention_for_cpu"  # which both directions of the fused form queue
+    assert {kernel, f"{kernel}_backward"} < set(own) and "bmm" not in own
+    assert "bmm" in others and not [name for name in others if "attention" in name]
+    for a, e in zip(fused, plain, strict=True):
+        torch.testing.assert_close(a, e, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("backend", [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.CUDNN_ATTENTION])
@@ -550,8 +572,8 @@ def test_dropout_does_not_depend_on_threads():
 def test_memory_is_linear_in_the_sequence(p):
     def peak(n):
         q = torch.randn(1, 2, n, 8, device="accel", requires_grad=True)
+        before = settled()
         torch.accel.reset_peak_memory_stats()
-        before = torch.accel.memory_allocated()
         attention(q, q, q, dropout_p=p).sum().backward()
         return torch.accel.max_memory_allocated() - before
 

@@ -1,8 +1,6 @@
-"""What caught other backends out, by the numbers of the list of behaviours: copies and views, sizes, dtypes, fallback.
+"""What caught other backends out and has no other place: copies and views, sizes, dtypes, fallback.
 
-Held elsewhere: 1, 2, 5, 14, 15 in test_copy.py; 7, 8, 9, 20, 23 in test_fallback_results.py and test_fallback_out.py; 10,
-11, 29 in test_view.py; 12 in test_overlap.py; 13 in test_resize.py; 38, 45 in test_errors.py; 42 in ../modules; 48 in
-test_random_generators.py and ../training/test_random.py; 65 in test_meta.py.
+The numbers are those of the table in ../python/test_behaviours.py, which names the tests of all of them.
 """
 
 import uuid
@@ -29,6 +27,34 @@ def test_03_copy_of_an_expanded_tensor_to_the_host(sizes):
     base = torch.arange(128.0).to("accel")[127:]
     assert torch.equal(base.expand(sizes).cpu(), torch.full(sizes, 127.0))
     assert torch.equal(torch.zeros(sizes).copy_(base.expand(sizes)), torch.full(sizes, 127.0))
+
+
+def test_03_nothing_is_read_beyond_an_expanded_tensor(script):
+    # One block fills the device to its last byte, and the page behind it may not be read.
+    script(
+        """
+        import torch
+        x = torch.full((4 << 20,), 5.0, device="accel")
+        arena = torch.accel.memory.arena()
+        end = arena.__array_interface__["data"][0] + arena.nbytes
+        assert torch.accel.memory.numpy(x).ctypes.data + 4 * x.numel() == end
+        for line in open("/proc/self/maps"):
+            area, permissions, *_ = line.split()
+            first, last = (int(part, 16) for part in area.split("-"))
+            if first <= end < last:
+                assert permissions.startswith("---"), line
+                break
+        last = x[-1:]
+        for expanded in (last.expand(1 << 16), last.expand(3, 5), x[-2:].view(2, 1)[1:].expand(1, 1 << 16)):
+            expected = torch.full(expanded.shape, 5.0)
+            assert torch.equal(expanded.cpu(), expected)
+            assert torch.equal(torch.zeros(expanded.shape).copy_(expanded), expected)
+            host = expanded.to("cpu", non_blocking=True)
+            torch.accel.synchronize()
+            assert torch.equal(host, expected)
+        """,
+        ACCEL_MEMORY="16MiB",
+    )
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
@@ -131,6 +157,9 @@ def test_18_repeated_indices_accumulate(dtype):
 
     actual = put(torch.zeros(4, dtype=dtype, device="accel"), index.accel(), values.accel())
     assert actual.tolist() == [3, 13, 5, 0]
+    written = torch.zeros(4, dtype=dtype, device="accel")
+    assert written.index_put_((index.accel(),), values.accel(), accumulate=True) is written
+    same(written, actual.cpu())
     compiled = torch.compile(put, backend="aot_eager")
     same(compiled(torch.zeros(4, dtype=dtype, device="accel"), index.accel(), values.accel()), actual.cpu())
 
@@ -257,3 +286,21 @@ def test_24_a_random_operator_draws_from_the_devices_generator(draw):
     own = torch.Generator("accel").manual_seed(3)
     third = draw("accel", own)
     assert torch.equal(draw("accel", own.manual_seed(3)), third) and not torch.equal(first, second)
+
+
+def test_24_a_random_operator_of_ones_own_draws_from_the_devices_generator():
+    schema = "draw(Tensor x, *, Generator? generator=None) -> Tensor"
+    library, draw = define(schema, lambda x, generator=None: torch.rand(x.shape, generator=generator))
+    x = torch.empty(20, device="accel")
+    cpu = torch.get_rng_state()
+    torch.accel.manual_seed(7)
+    first, second = draw(x), draw(x)
+    torch.accel.manual_seed(7)
+    assert torch.equal(draw(x), first) and torch.equal(draw(x), second) and not torch.equal(first, second)
+    default = torch.accel.get_rng_state()
+    own = torch.Generator("accel").manual_seed(7)
+    assert torch.equal(draw(x, generator=own), first)
+    assert torch.equal(torch.accel.get_rng_state(), default) and torch.equal(torch.get_rng_state(), cpu)
+    with pytest.raises(RuntimeError, match="Expected a 'accel' device type for generator but found 'cpu'"):
+        draw(x, generator=torch.Generator())
+    del library

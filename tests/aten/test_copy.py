@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from torch_accel import sanitizer
 from torch_accel.testing import hold_stream, wait_report
 
 DIRECTIONS = list(itertools.product(("cpu", "accel"), repeat=2))[1:]  # (from, to); cpu -> cpu is the oracle
@@ -271,9 +272,54 @@ def test_item_waits_for_queued_work():
     assert x[1].item() == 5
 
 
+@direction
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64], ids=str)
+def test_a_copy_is_made_where_it_is_asked_for(source, target, dtype):
+    x = numbers(3, 4).to(source).t()
+    same = source == target and dtype == torch.float32
+    for moved in (
+        x.to(target, dtype),
+        x.to(target, dtype, non_blocking=True),
+        x.to(torch.empty(0, device=target, dtype=dtype)),
+    ):
+        torch.accel.synchronize()
+        assert (
+            (moved is x) == same
+            and moved.device.type == target
+            and torch.equal(moved.cpu(), numbers(3, 4).t().to(dtype))
+        )
+    copied = x.to(target, dtype, copy=True)
+    assert copied.data_ptr() != x.data_ptr() and copied.stride() == x.stride() and copied.dtype == dtype
+    copied.zero_()
+    assert torch.equal(x.cpu(), numbers(3, 4).t())
+
+
+LAYOUTS = {
+    "contiguous": lambda x: x,
+    "transposed": lambda x: x.transpose(1, 2),
+    "with gaps": lambda x: x[:, ::2, 1:],
+    "expanded": lambda x: x[:, :1].expand(2, 3, 4, 5),
+    "channels last": lambda x: x.contiguous(memory_format=torch.channels_last),
+    "nothing": lambda x: x[:, :0],
+}
+
+
+@pytest.mark.parametrize(
+    "memory_format", [torch.preserve_format, torch.contiguous_format, torch.channels_last], ids=str
+)
+@pytest.mark.parametrize("view", LAYOUTS.values(), ids=LAYOUTS.keys())
+def test_clones_have_the_cpus_strides_and_memory_of_their_own(view, memory_format):
+    x, expected = view(numbers(2, 3, 4, 5).to("accel")), view(numbers(2, 3, 4, 5)).clone(memory_format=memory_format)
+    clone = x.clone(memory_format=memory_format)
+    assert clone.stride() == expected.stride() and torch.equal(clone.cpu(), expected)
+    clone.zero_()
+    assert torch.equal(x.cpu(), view(numbers(2, 3, 4, 5)))
+
+
 # ---- non_blocking
 
 
+@sanitizer.enabled("off")  # reads on purpose what a copy will write
 def test_to_pinned_is_queued():
     device, pinned = torch.ones(1000, device="accel"), torch.zeros(1000).pin_memory()
     event = torch.accel.Event()

@@ -1,17 +1,11 @@
 """Tensors without values: devices, options, deterministic fill, and the factories that stand on them."""
 
-import gc
-
 import numpy as np
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-
-def allocated() -> int:
-    gc.collect()
-    return torch.accel.memory_allocated()
-
+from tests.memory import settled
 
 DTYPES = [
     torch.float32,
@@ -215,9 +209,9 @@ def test_efficient_zero_tensor():
 
 
 def test_meta_needs_no_device_memory():
-    before = allocated()
+    before = settled()
     x = torch.empty(1 << 40, device="meta")
-    assert torch.empty_like(x, device="meta").device.type == "meta" and allocated() == before
+    assert torch.empty_like(x, device="meta").device.type == "meta" and settled() == before
     with pytest.raises(NotImplementedError, match="meta"):
         torch.empty(3, device="meta").to("accel")
     made = torch.nn.Linear(3, 2, device="meta").to_empty(device="accel")
@@ -235,16 +229,16 @@ def test_meta_needs_no_device_memory():
     ],
 )
 def test_fake_tensors_have_the_current_index(make):
-    before = allocated()
+    before = settled()
     with FakeTensorMode():
         assert make().device == torch.device("accel", 0)
-    assert allocated() == before
+    assert settled() == before
 
 
 def test_no_memory_for_no_elements():
-    before = allocated()
+    before = settled()
     made = [torch.empty(size, device="accel") for size in ((0,), (3, 0), (0, 2, 0))]
-    assert allocated() == before and all(t.data_ptr() == 0 for t in made)
+    assert settled() == before and all(t.data_ptr() == 0 for t in made)
 
 
 def test_default_device():

@@ -1,22 +1,19 @@
 """Results are adopted, not copied: storages stay shared as the CPU's kernel shared them."""
 
-import gc
-
 import pytest
 import torch
 
 import torch_accel
 from tests.aten.fallback_cases import A, check_equal, define
+from tests.memory import settled
 
 pytestmark = pytest.mark.usefixtures("no_leaked_workspace")
 
 
 def test_results_are_adopted_without_a_copy():
     x = torch.ones(1 << 20, device="accel")
-    gc.collect()
-    torch.accel.synchronize()
+    before = settled()
     torch.accel.reset_peak_memory_stats()
-    before = torch.accel.memory_allocated()
     y = x + 1
     assert torch.accel.memory_allocated() - before == 4 << 20
     assert torch.accel.max_memory_allocated() - before < (4 << 20) + 4096  # never twice

@@ -1,11 +1,10 @@
 """Meta tensors and FakeTensorMode: what accel would give, without its memory or kernels."""
 
-import gc
-
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from tests.memory import settled
 from torch_accel.testing import fallback_mode
 
 OPERATORS = {
@@ -61,8 +60,7 @@ def test_fake_tensors_of_real_ones():
 
 
 def test_fake_tensors_need_no_memory():
-    gc.collect()
-    before = torch.accel.memory_allocated()
+    before = settled()
     with FakeTensorMode():
         x = torch.empty(1 << 40, device="accel")
         y = (x + 1).view(1 << 20, -1).sum(0)

@@ -1,10 +1,9 @@
 """resize_, set_ and storages that grow and shrink: torch's rules, with the bytes on the device."""
 
-import gc
-
 import pytest
 import torch
 
+from tests.memory import settled
 from torch_accel.testing import fallback_mode, hold_stream
 
 
@@ -160,8 +159,7 @@ def test_set_refuses_another_device():
 
 
 def test_set_shares_and_releases():
-    gc.collect()
-    before = torch.accel.memory_allocated()
+    before = settled()
     x = torch.ones(1 << 20, device="accel")
     x.set_(torch.zeros(4, device="accel"))
     assert torch.accel.memory_allocated() < before + (1 << 20)
@@ -172,8 +170,7 @@ def test_storage_resize():
     # What FSDP does: metadata stays while the memory goes and comes.
     x = torch.arange(float(1 << 18)).to("accel")
     view = x[100:]
-    gc.collect()
-    allocated = torch.accel.memory_allocated()
+    allocated = settled()
     storage = x.untyped_storage()
     storage.resize_(0)
     assert torch.accel.memory_allocated() == allocated - (1 << 20) and storage.nbytes() == 0

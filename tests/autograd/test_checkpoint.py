@@ -2,7 +2,6 @@
 
 import collections
 import contextlib
-import gc
 
 import pytest
 import torch
@@ -18,6 +17,7 @@ from torch.utils.checkpoint import (
 )
 
 from tests.autograd.forked import forked
+from tests.memory import settled
 from torch_accel.testing import hold_stream
 
 MODES = pytest.mark.parametrize("use_reentrant", [False, True], ids=["non-reentrant", "reentrant"])
@@ -172,8 +172,7 @@ def test_early_stop(way):
 def test_memory_is_saved():
     def held(way):
         x = torch.full((1 << 18,), 0.5, device="accel", requires_grad=True)
-        gc.collect()  # what earlier tests left in cycles
-        before = torch.accel.memory_allocated()
+        before = settled()
         y = way(lambda t: t.exp().sin().exp().sin(), x)
         kept = torch.accel.memory_allocated() - before
         y.backward(torch.ones_like(y))

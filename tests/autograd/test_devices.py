@@ -10,7 +10,8 @@ import pytest
 COMMON = """
 import contextlib, copy, json, threading, traceback, torch
 from torch import nn
-from torch_accel.testing import hold_stream, plant
+from tests.autograd.forked import racing
+from torch_accel.testing import hold_stream
 
 a, b = torch.device("accel:0"), torch.device("accel:1")
 
@@ -111,7 +112,7 @@ def run(rule, value):
         grad = torch.ones_like(y)
     settle()
     with hold_stream(side):
-        with contextlib.nullcontext() if rule else plant("stream_wait"):
+        with contextlib.nullcontext() if rule else racing("stream_wait"):
             y.backward(grad)
         used = x.grad * 1
         if rule:

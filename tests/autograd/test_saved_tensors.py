@@ -1,7 +1,6 @@
 """Hooks of saved tensors, save_on_cpu and its pinned memory, and what saved tensors allow."""
 
 import contextlib
-import gc
 
 import pytest
 import torch
@@ -9,6 +8,7 @@ from torch.autograd.graph import allow_mutation_on_saved_tensors, disable_saved_
 from torch.autograd.graph import saved_tensors_hooks as hooks
 
 from tests.autograd.forked import FRESH, forked
+from tests.memory import settled
 from torch_accel.testing import hold_stream, wait_report
 
 N = 100_003  # more than what a copy captures by value
@@ -85,8 +85,7 @@ def test_disabled_hooks():
 def test_save_on_cpu_frees_the_device(pin):
     def run(context):
         x = torch.full((N,), 0.5, device="accel", requires_grad=True)
-        gc.collect()  # what earlier tests left in cycles
-        before = torch.accel.memory_allocated()
+        before = settled()
         with context:
             y = x
             for _ in range(4):

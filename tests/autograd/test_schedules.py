@@ -12,15 +12,15 @@ import pytest
 PROGRAM = """
 import contextlib, json, threading, torch
 from torch import nn
-from tests.autograd.forked import forked
-from torch_accel.testing import hold_stream, plant
+from tests.autograd.forked import forked, racing
+from torch_accel.testing import hold_stream
 
 torch.set_num_threads(1)
 STEPS = 4
 
 
 def planted(rule):
-    return contextlib.nullcontext() if rule else plant("stream_wait")
+    return contextlib.nullcontext() if rule else racing("stream_wait")
 
 
 def same(mine, theirs):

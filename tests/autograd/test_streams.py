@@ -8,8 +8,8 @@ import contextlib
 import pytest
 import torch
 
-from tests.autograd.forked import FRESH, forked
-from torch_accel.testing import hold_stream, plant
+from tests.autograd.forked import FRESH, forked, racing
+from torch_accel.testing import hold_stream
 
 pytestmark = pytest.mark.usefixtures("queued")
 
@@ -18,7 +18,7 @@ RULE = pytest.mark.parametrize("rule", [True, False], ids=["as it is", "taken ou
 
 
 def without(fault, rule):
-    return contextlib.nullcontext() if rule else plant(fault)
+    return contextlib.nullcontext() if rule else racing(fault)
 
 
 def ones():

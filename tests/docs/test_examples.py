@@ -10,7 +10,7 @@ import pytest
 
 from tests.docs.markdown import PAGES, ROOT, blocks
 
-LANGUAGES = {"python", "bash", "text", "cpp"}
+LANGUAGES = {"python", "bash", "text", "cpp", "yaml"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

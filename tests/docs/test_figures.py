@@ -1,16 +1,16 @@
 """The pictures of the pages are what their scripts draw."""
 
-import gc
 import re
 import xml.etree.ElementTree as ElementTree
 
 import torch
 
 from docs.figures import memory_timeline
+from tests.memory import settled
 
 
 def test_memory_timeline():
-    gc.collect()  # what earlier tests left in reference cycles would go during the steps, and lower the peak
+    settled()  # what earlier tests left would go during the steps, and lower the peak
     torch.accel.empty_cache()
     torch.accel.reset_peak_memory_stats()
     before = torch.accel.memory_stats()["requested_bytes.all.current"]

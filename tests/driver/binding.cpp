@@ -18,6 +18,7 @@
 #include "accel.h"
 #include "accel_graph.h"
 #include "accel_ipc.h"
+#include "accel_trace.h"
 
 namespace py = pybind11;
 
@@ -103,7 +104,7 @@ uint64_t launch(Stream stream, accelLaunchInfo info, const Kernel& kernel) {
 }
 
 uint64_t fill(Stream stream, uintptr_t address, size_t count, float value) {
-  accelAccess access{7, pointer(address), count * sizeof(float), accelAccessWrite};
+  accelAccess access{7, pointer(address), count * sizeof(float), accelAccessWrite, 0, 0};
   accelLaunchInfo info = unknown_info("fill");
   info.cores = 2;
   info.bytes[accelLevelHbm] = static_cast<int64_t>(access.bytes);
@@ -257,7 +258,7 @@ struct Trace {
 };
 Trace g_trace;
 
-void on_trace(const accelTraceEvent* event, void*) {
+accelError_t on_trace(const accelTraceEvent* event, void*) {
   const accelLaunchInfo& info = *event->info;
   Trace::Entry entry{
       event->phase,
@@ -276,6 +277,95 @@ void on_trace(const accelTraceEvent* event, void*) {
   }
   std::lock_guard<std::mutex> lock(g_trace.mutex);
   g_trace.entries.push_back(std::move(entry));
+  return accelSuccess;
+}
+
+void set_tracer(bool on) {
+  static uint64_t id = 0;
+  if (id != 0) {
+    check(accelTraceUnsubscribe(std::exchange(id, 0)));
+  }
+  if (on) {
+    accelSubscriber subscriber{};
+    subscriber.size = sizeof(subscriber);
+    subscriber.phases = 1u << accelTraceEnqueue | 1u << accelTraceBegin | 1u << accelTraceEnd;
+    subscriber.callback = on_trace;
+    check(accelTraceSubscribe(&subscriber, &id));
+  }
+}
+
+// A subscriber of Python's: notes what it is told, and refuses launches or stays in its callback
+// when asked to.
+class Subscriber {
+ public:
+  explicit Subscriber(uint32_t phases) {
+    auto subscriber = sized<accelSubscriber>();
+    subscriber.phases = phases;
+    subscriber.user = this;
+    subscriber.callback = [](const accelTraceEvent* event, void* user) {
+      return static_cast<Subscriber*>(user)->on(*event);
+    };
+    check(accelTraceSubscribe(&subscriber, &id_));
+  }
+  ~Subscriber() {
+    stay.store(false);
+    if (id_ != 0) {
+      accelTraceUnsubscribe(id_);
+    }
+  }
+  void end() {
+    check(accelTraceUnsubscribe(std::exchange(id_, 0)));
+  }
+  // (phase, device or -1, ticket, name, source ticket, address, bytes) of each event.
+  using Event = std::tuple<int, int, uint64_t, std::string, uint64_t, uintptr_t, uint64_t>;
+  std::vector<Event> take() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return std::exchange(events_, {});
+  }
+
+  std::atomic<bool> stay{false};
+  std::atomic<bool> inside{false};
+  std::atomic<bool> refuse{false};
+
+ private:
+  accelError_t on(const accelTraceEvent& event) {
+    inside.store(true);
+    while (stay.load()) {
+      std::this_thread::yield();
+    }
+    inside.store(false);
+    std::lock_guard<std::mutex> lock(mutex_);
+    events_.emplace_back(
+        event.phase,
+        event.stream == nullptr ? -1 : accelStreamGetDevice(event.stream),
+        event.ticket,
+        event.info == nullptr ? "" : event.info->name,
+        event.source_ticket,
+        reinterpret_cast<uintptr_t>(event.address),
+        event.bytes);
+    return refuse.load() ? accelTraceRefuse("refused by a test") : accelSuccess;
+  }
+
+  uint64_t id_ = 0;
+  std::mutex mutex_;
+  std::vector<Event> events_;
+};
+
+void bind_subscriber(py::module_& m) {
+  py::class_<Subscriber>(m, "Subscriber")
+      .def(py::init<uint32_t>(), py::arg("phases"))
+      .def("end", &Subscriber::end, py::call_guard<py::gil_scoped_release>())
+      .def("take", &Subscriber::take)
+      .def_property_readonly("inside", [](const Subscriber& s) { return s.inside.load(); })
+      .def("stay", [](Subscriber& s, bool on) { s.stay.store(on); })
+      .def("refuse", [](Subscriber& s, bool on) { s.refuse.store(on); });
+  m.def("trace_note", [](int phase, uintptr_t address, uint64_t bytes) {
+    auto event = sized<accelTraceEvent>();
+    event.phase = static_cast<accelTracePhase>(phase);
+    event.address = pointer(address);
+    event.bytes = bytes;
+    accelTraceNote(&event);
+  });
 }
 
 py::list take_trace() {
@@ -667,7 +757,8 @@ PYBIND11_MODULE(accel_driver, m) {
   m.def("get_launch_blocking", [] { return accelGetLaunchBlocking() != 0; });
   m.def("set_launch_blocking", accelSetLaunchBlocking);
   m.def("waits", waits);
-  m.def("set_tracer", [](bool on) { check(accelSetTracer(on ? on_trace : nullptr, nullptr)); });
+  m.def("set_tracer", set_tracer);
+  bind_subscriber(m);
   m.def("take_trace", take_trace);
 
   m.def("fill", fill);

@@ -61,7 +61,8 @@ void launch(accelStream_t stream, const char* name, const Kernel& kernel, size_t
   accelLaunchInfo info{};
   info.size = sizeof(info);
   info.name = name;
-  accelAccess accesses[3] = {{1, stream, 4, accelAccessRead}, {2, stream, 8, accelAccessWrite}, {}};
+  accelAccess accesses[3] = {
+      {1, stream, 4, accelAccessRead, 0, 0}, {2, stream, 8, accelAccessWrite, 0, 0}, {}};
   info.accesses = accesses;
   info.num_accesses = 3;
   accelLaunch launch{};

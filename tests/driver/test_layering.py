@@ -1,6 +1,6 @@
 """Includes go down only, and the driver knows no torch.
 
-python -> autocast, profiler, distributed -> aten -> runtime -> driver
+python -> autocast, profiler, distributed, sanitizer -> aten -> runtime -> driver
 """
 
 import re
@@ -19,6 +19,7 @@ HEIGHT = {
     "aten": 2,
     "autocast": 3,
     "profiler": 3,
+    "sanitizer": 3,
     "distributed": 3,
     "python": 4,
 }
@@ -89,7 +90,7 @@ def test_the_driver_compiles_with_nothing_but_the_system():
     assert {header.parent for header in headers} == {build.DRIVER}
 
 
-@pytest.mark.parametrize("name", ["accel.h", "accel_graph.h"])
+@pytest.mark.parametrize("name", ["accel.h", "accel_graph.h", "accel_trace.h"])
 def test_the_interface_is_short_c(name):
     header = build.DRIVER / name
     assert len(header.read_text().splitlines()) <= 300

@@ -295,3 +295,36 @@ def test_without_the_abort_the_exit_waits_for_a_held_stream(process, tmp_path):
     )
     with pytest.raises(subprocess.TimeoutExpired):
         process("d.init(); d.Stream().wait_value(d.malloc(0, 4096), 1)", timeout=5, module=build.build_module(driver))
+
+
+LIMITED = """
+import resource
+resource.setrlimit(resource.RLIMIT_AS, ({limit} << 30, resource.RLIM_INFINITY))
+try:
+    d.init()
+    print(d.address_map()["window_bytes"] >> 30)
+    x = d.malloc(0, 2 << 20)
+    print(x >= d.address_map()["device_base"])
+except d.Error as error:
+    print(error.args[1])
+"""
+
+
+@pytest.mark.skipif("DRIVER_SANITIZER" in os.environ, reason="the sanitizers' own shadows exceed the limits")
+@pytest.mark.parametrize(("limit", "window"), [(1000, 256), (300, 64), (80, 16)])
+def test_less_address_space_means_smaller_windows(process, limit, window):
+    assert process(LIMITED.format(limit=limit)).stdout.split() == [str(window), "True"]
+
+
+@pytest.mark.skipif("DRIVER_SANITIZER" in os.environ, reason="the sanitizers' own shadows exceed the limits")
+def test_too_little_address_space_is_refused(process):
+    assert_expected_inline(
+        process(LIMITED.format(limit=30)).stdout,
+        """\
+accel: the system refused 48 GiB of address space for 1 device(s) of 64 MiB; raise the limit (ulimit -v unlimited)
+""",
+    )
+    # 20 GiB fit into no smaller window.
+    assert "refused 192 GiB of address space for 1 device(s) of 20480 MiB" in (
+        process(LIMITED.format(limit=80), ACCEL_MEMORY="20GiB").stdout
+    )

@@ -1,13 +1,13 @@
 """Modules on the move: what is kept (identity, ties, gradients, strides), and what changes."""
 
 import copy
-import gc
 import weakref
 
 import pytest
 import torch
 from torch import nn
 
+from tests.memory import settled
 from tests.modules.against_cpu import check_equal
 from torch_accel.testing import hold_stream
 
@@ -148,9 +148,7 @@ def test_a_move_from_pinned_memory_is_queued(queued):
 
 
 def test_a_move_frees_what_it_leaves():
-    gc.collect()
-    torch.accel.synchronize()
-    before = torch.accel.memory_allocated()
+    before = settled()
     model = net().to("accel")
     assert torch.accel.memory_allocated() > before
     model.cpu()

@@ -1,6 +1,7 @@
 """The wheel: what is in it, what it promises, and that it runs where nothing can be compiled."""
 
 import ast
+import configparser
 import os
 import re
 import shutil
@@ -61,7 +62,7 @@ def test_contents(wheel):
     native = {name for name in names if name.endswith(".so")}
     assert len(native) == 1 and min(native).startswith("torch_accel/_C.")
     ours = {name for name in names - native if not name.startswith(info)}
-    patterns = ("torch_accel/*.py", "torch_accel/*.pyi", "torch_accel/py.typed")
+    patterns = ("torch_accel/*.py", "torch_accel/*.pyi", "torch_accel/py.typed", "torch_accel_pytest/*.py")
     headers = {f"torch_accel/include/torch_accel/{header}" for header in public_headers()}
     assert ours == set().union(*map(tracked, patterns)) | {"_torch_accel_autoload.py"} | headers
 
@@ -75,12 +76,12 @@ def test_metadata(wheel):
     assert metadata["License-Expression"] == "BSD-3-Clause"
     needed = [r for r in metadata.get_all("Requires-Dist") if "extra ==" not in r]
     assert needed == [f"torch=={TORCH}.*", "numpy"]
-    assert entry_points.split() == [
-        "[torch.backends]",
-        "accel",
-        "=",
-        "_torch_accel_autoload:autoload",
-    ]
+    declared = configparser.ConfigParser()
+    declared.read_string(entry_points)
+    assert {group: dict(declared[group]) for group in declared.sections()} == {
+        "torch.backends": {"accel": "_torch_accel_autoload:autoload"},
+        "pytest11": {"torch_accel_pytest": "torch_accel_pytest"},
+    }
 
 
 def test_build_and_runtime_name_the_same_torch():
@@ -103,12 +104,13 @@ def test_native_library_brings_no_second_runtime(wheel, tmp_path):
     assert ".debug_info" not in run(readelf, "-S", "-W", library)
 
 
-def test_runs_where_nothing_can_be_compiled(wheel, tmp_path):
-    """A clean venv that sees torch (by a .pth file) but neither this tree nor a compiler."""
-    home = tmp_path / "venv"
+@pytest.fixture(scope="module")
+def clean(wheel, tmp_path_factory) -> Path:
+    """The Python of a venv that has the wheel, and sees torch and pytest by a .pth file, but not this tree."""
+    home = tmp_path_factory.mktemp("clean") / "venv"
     venv.create(home, with_pip=False)
     site = Path(sysconfig.get_path("purelib", vars={"base": home, "platbase": home}))
-    run(
+    pip = [
         sys.executable,
         "-m",
         "pip",
@@ -118,17 +120,47 @@ def test_runs_where_nothing_can_be_compiled(wheel, tmp_path):
         "--quiet",
         "--no-deps",
         "--no-index",
-        wheel,
-    )
+    ]
+    run(*pip, wheel)
     # Last on the path: the venv's own packages come before those of the development venv.
     (site / "torch.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    env = {"PATH": str(home / "bin"), "HOME": str(tmp_path)}
+    return home / "bin/python"
+
+
+def test_runs_where_nothing_can_be_compiled(clean, tmp_path):
+    env = {"PATH": str(clean.parent), "HOME": str(tmp_path)}
     assert not shutil.which("cc", path=env["PATH"])
     shutil.copy(ROOT / "tests/packaging/smoke.py", tmp_path)
-    python = home / "bin/python"
-    assert run(python, "smoke.py", cwd=tmp_path, env=env) == "torch_accel works\n"
-    where = run(python, "-c", "import torch_accel; print(torch_accel.__file__)", cwd=tmp_path, env=env)
-    assert Path(where.strip()).is_relative_to(home)
+    assert run(clean, "smoke.py", cwd=tmp_path, env=env) == "torch_accel works\n"
+    where = run(clean, "-c", "import torch_accel; print(torch_accel.__file__)", cwd=tmp_path, env=env)
+    assert Path(where.strip()).is_relative_to(clean.parents[1])
+
+
+#: options that leave the plugin alone
+ALONE = ("-p", "no:xdist", "-p", "no:asyncio", "-p", "no:randomly")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "options", [ALONE, ("-p", "no:xdist"), ("-p", "no:asyncio", "-n", "2"), ("-n", "2")], ids=" ".join
+)
+def test_the_pytest_plugin(clean, tmp_path, options):
+    """Found by its entry point, alone and beside pytest-xdist, pytest-asyncio and pytest-randomly."""
+    tests = tmp_path / "tests"
+    tests.mkdir()
+    asynchronous = "" if "no:asyncio" in options else "@pytest.mark.asyncio\nasync "
+    (tests / "test_one.py").write_text(
+        "import pytest, torch, torch_accel_pytest\n\n"
+        f"{asynchronous}def test_one(device):\n"
+        "    assert torch.ones(3, device=device).sum().item() == 3\n"
+        f"    assert torch_accel_pytest.__file__.startswith({str(clean.parents[1])!r})\n"
+    )
+    env = {"PATH": str(clean.parent), "HOME": str(tmp_path)}
+    pytest_ = [clean, "-m", "pytest", "-p", "no:cacheprovider", *options]
+    assert " 1 passed" in run(*pytest_, "tests", cwd=tmp_path, env=env)
+    for mode in ("--accel", "--accel=strict"):
+        output = run(*pytest_, mode, "tests", cwd=tmp_path, env=env)
+        assert " 1 passed" in output and "peak memory of accel:0: 1.0 KiB of 2.0 GiB" in output
 
 
 def test_source_distribution_is_complete(tmp_path):
@@ -138,5 +170,7 @@ def test_source_distribution_is_complete(tmp_path):
     (archive,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(archive) as tar:
         packed = {name.partition("/")[2] for name in tar.getnames()}
-    wanted = set().union(*map(tracked, ("csrc/", "torch_accel/", "tests/", "docs/", "benchmarks/")))
+    wanted = set().union(
+        *map(tracked, ("csrc/", "torch_accel/", "torch_accel_pytest/", "tests/", "docs/", "benchmarks/", ".github/"))
+    )
     assert wanted | {"dev", "LICENSE", "README.md", "pyproject.toml", "setup.py"} <= packed

@@ -1,11 +1,12 @@
 """torch.accelerator on accel: every function of its __all__, each with its effect."""
 
-import gc
 from pathlib import Path
 
 import pytest
 import torch
 from torch.accel.testing import hold_stream
+
+from tests.memory import settled
 
 MiB = 1 << 20
 TESTED_ELSEWHERE = {"Graph"}
@@ -130,9 +131,8 @@ def test_synchronize_one_device_only(script):
 
 
 def test_memory():
-    gc.collect()
+    before = settled()
     torch.accelerator.reset_peak_memory_stats()
-    before = torch.accelerator.memory_allocated()
     x = torch.empty(8 * MiB, dtype=torch.uint8, device="accel")
     assert torch.accelerator.memory_allocated() == before + 8 * MiB
     assert torch.accelerator.memory_reserved() >= before + 8 * MiB
@@ -151,6 +151,22 @@ def test_memory():
     stats = torch.accelerator.memory_stats()
     assert stats["allocated_bytes.all.allocated"] == 0
     assert stats["allocated_bytes.all.current"] == before
+
+
+def test_memory_agrees_with_the_device_module():
+    x = torch.empty(3 * MiB, dtype=torch.uint8, device="accel")
+    y = torch.empty(700, device="accel")
+    del x
+    read = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
+    for reset in ("reset_peak_memory_stats", "reset_accumulated_memory_stats", "empty_cache"):
+        for api in (torch.accelerator, torch.accel):
+            getattr(api, reset)()
+            for name in read:
+                assert getattr(torch.accelerator, name)() == getattr(torch.accel, name)(), (reset, name)
+            assert torch.accelerator.get_memory_info() == torch.accel.mem_get_info()
+            # torch.accel's has the private pools besides, as torch.cuda's has
+            assert torch.accelerator.memory_stats().items() <= torch.accel.memory_stats().items()
+    assert torch.accelerator.memory_allocated("accel:0") == torch.accel.memory_allocated(0) >= 4 * y.numel()
 
 
 def test_empty_host_cache():

@@ -10,7 +10,8 @@ import warnings
 import torch
 from torch import nn
 from torch.accel import comm
-from torch.accel.testing import hold_stream, plant
+from tests.autograd.forked import racing
+from torch.accel.testing import hold_stream
 
 a, b = torch.device("accel:0"), torch.device("accel:1")
 
@@ -101,7 +102,7 @@ def test_a_scatter_runs_on_the_streams_it_is_given(run):
     run("""
 streams = [torch.accel.Stream(0), torch.Stream(device=b)]
 x = torch.arange(1000.0).pin_memory()
-torch.accel.init()
+torch.accel.synchronize(b)  # what the test before left there
 with hold_stream(streams[0]), hold_stream(streams[1]):
     one, two = comm.scatter(x, [0, 1], None, 0, streams)
     check(not streams[0].query() and not streams[1].query() and torch.accel.default_stream(1).query())
@@ -131,7 +132,7 @@ def test_without_the_waits_between_streams_they_are_not(run):
     run("""
 x, y = torch.full((1000,), 3.0, device=a), torch.zeros(1000, device=b)
 torch.accel.synchronize(a), torch.accel.synchronize(b)
-with plant("stream_wait"), hold_stream(torch.accel.current_stream(a)):
+with racing("stream_wait"), hold_stream(torch.accel.current_stream(a)):
     joined = comm.gather([x, y], 0, out=torch.zeros(2000, device=b))
     torch.accel.current_stream(b).synchronize()
     check(joined.sum().item() == 0)

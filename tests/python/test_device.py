@@ -1,5 +1,7 @@
 """Devices: count, current device, properties, generators, bad arguments."""
 
+import re
+
 import pytest
 import torch
 from expecttest import assert_expected_inline
@@ -54,6 +56,18 @@ def test_bad_device_count(script, value):
         ACCEL_DEVICES=value,
     )
     assert "ACCEL_DEVICES" in result.stdout and value in result.stdout
+
+
+def test_the_name_is_the_beginning_of_no_other():
+    """torch tells types apart by the beginning of a text in places: nor may another type begin with this one."""
+    with pytest.raises(RuntimeError) as raised:
+        torch.device("nosuchtype")
+    others = re.search(r"one of (.*) device type", str(raised.value))[1].replace(",", "").split()
+    assert {"cpu", "cuda", "xpu", "meta"} < set(others)
+    assert not [other for other in others if other.startswith("accel") or "accel".startswith(other)]
+    for text in ("accelerator", "accel2", "accelx:0", "acce", "Accel"):
+        with pytest.raises(RuntimeError):
+            torch.device(text)
 
 
 def test_lazy(script):

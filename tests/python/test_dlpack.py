@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch.utils.dlpack import DLDeviceType
 
+from tests.memory import settled
 from torch_accel.testing import hold_stream
 
 
@@ -32,8 +33,7 @@ def test_from_dlpack_of_a_tensor():
 
 
 def test_the_memory_lives_as_long_as_its_importer():
-    torch.accel.synchronize()
-    before = torch.accel.memory_allocated()
+    before = settled()
     y = torch.from_dlpack(torch.ones(1000, device="accel"))
     assert torch.accel.memory_allocated() == before + 4096 and torch.equal(y.cpu(), torch.ones(1000))
     del y

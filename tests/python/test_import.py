@@ -3,6 +3,7 @@
 import re
 
 import pytest
+import torch
 from expecttest import assert_expected_inline
 
 # A torch whose CUDA build sees a GPU, and the autoload of torch's import run again with it.
@@ -81,6 +82,33 @@ def test_accel_autoload_0(script):
         assert torch.accel is torch_accel
         """,
         ACCEL_AUTOLOAD="0",
+    )
+
+
+def test_without_the_package_accel_is_no_device(script, tmp_path):
+    """The texts are torch's, which knows of no package by then; onto the CPU a checkpoint loads all the same."""
+    torch.save(torch.arange(3.0, device="accel"), tmp_path / "x.pt")
+    result = script(
+        f"""
+        import torch
+        for use in (lambda: torch.device("accel"), lambda: torch.ones(1).to("accel:0"), lambda: torch.load({str(tmp_path / "x.pt")!r})):
+            try:
+                use()
+            except RuntimeError as error:
+                print(error)
+        assert torch.load({str(tmp_path / "x.pt")!r}, map_location="cpu").tolist() == [0, 1, 2]
+        import torch_accel
+        assert torch.device("accel", 0) == torch.load({str(tmp_path / "x.pt")!r}).device
+        """,
+        TORCH_DEVICE_BACKEND_AUTOLOAD="0",
+    )
+    assert_expected_inline(
+        result.stdout,
+        """\
+Expected one of cpu, cuda, ipu, xpu, mkldnn, opengl, opencl, ideep, hip, ve, fpga, maia, xla, lazy, vulkan, mps, meta, hpu, mtia, privateuseone device type at start of device string: accel
+Expected one of cpu, cuda, ipu, xpu, mkldnn, opengl, opencl, ideep, hip, ve, fpga, maia, xla, lazy, vulkan, mps, meta, hpu, mtia, privateuseone device type at start of device string: accel
+don't know how to restore data location of torch.storage.UntypedStorage (tagged with accel:0)
+""",
     )
 
 
@@ -225,8 +253,6 @@ def test_import_loads_no_compiler(script):
 
 
 def test_generated_methods():
-    import torch
-
     x = torch.ones(2).accel()
     assert x.is_accel and x.device == torch.device("accel", 0)
     assert not torch.ones(2).is_accel
@@ -238,9 +264,31 @@ def test_generated_methods():
     assert storage.is_accel
 
 
-def test_version_is_torchs():
-    import torch
+def test_generated_methods_take_a_device(two_devices):
+    two_devices("""
+        import torch
+        x = torch.ones(2)
+        for index in (0, 1):
+            moved = x.accel(index)
+            assert moved.device == torch.device("accel", index) == x.accel(f"accel:{index}").device
+            assert moved.accel(index) is moved and moved.accel(1 - index).device.index == 1 - index
+            with torch.accel.device(index):
+                assert x.accel().device.index == index
+            assert x.pin_memory().accel(index, non_blocking=True).tolist() == [1, 1]
+            assert torch.nn.Linear(2, 2).accel(index).weight.device.index == index
+            assert x.untyped_storage().accel(index).device.index == index
+            packed = torch.nn.utils.rnn.pack_sequence([x]).accel(index)
+            assert packed.data.device.index == index
+        try:
+            x.accel(2)
+        except RuntimeError as error:
+            assert "accel" in str(error) and "2" in str(error), error
+        else:
+            raise AssertionError
+    """)
 
+
+def test_version_is_torchs():
     import torch_accel
 
     assert re.fullmatch(r"\d+\.\d+\.\d+", torch_accel.__version__)
@@ -261,6 +309,7 @@ def test_exit_with_everything_alive(script):
         import torch
         x = torch.ones(1000, device="accel", requires_grad=True)
         s = torch.accel.Stream()
+        s.wait_stream(torch.accel.current_stream())
         with torch.accel.stream(s):
             y = (x * 2).sum()
             y.backward()

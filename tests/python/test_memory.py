@@ -9,12 +9,13 @@ import torch
 from expecttest import assert_expected_inline
 from torch.accel.testing import hold_stream
 
+from tests.memory import settled
+
 MiB = 1 << 20
 
 
 def test_allocated_and_reserved():
-    gc.collect()
-    before = torch.accel.memory_allocated()
+    before = settled()
     torch.accel.reset_peak_memory_stats()
     x = torch.empty(4 * MiB, dtype=torch.uint8, device="accel")
     assert torch.accel.memory_allocated() == before + 4 * MiB
@@ -166,8 +167,7 @@ def test_numpy_is_read_only():
 
 
 def test_numpy_keeps_the_memory():
-    gc.collect()
-    before = torch.accel.memory_allocated()
+    before = settled()
     array = torch.accel.memory.numpy(torch.full((MiB,), 5, dtype=torch.uint8, device="accel"))[10:20][::2]
     others = [torch.zeros(MiB, dtype=torch.uint8, device="accel") for _ in range(4)]
     torch.accel.synchronize()

@@ -10,7 +10,7 @@ import torch
 from expecttest import assert_expected_inline
 from torch.accel.testing import hold_stream, wait_report
 
-from torch_accel import _C
+from torch_accel import _C, sanitizer
 
 
 def test_classes():
@@ -75,6 +75,7 @@ def test_stream_context_restores_both_devices(script):
     )
 
 
+@sanitizer.enabled("off")  # reads on purpose what another stream will write
 def test_streams_do_not_wait_for_each_other():
     held, free = torch.accel.Stream(), torch.accel.Stream()
     x, y = torch.zeros(4, device="accel"), torch.zeros(4, device="accel")
@@ -183,6 +184,34 @@ def test_other_threads_run_during_a_wait(wait):
         wait()
         assert released
         timer.join()
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("event", [None, torch.Event, torch.accel.Event], ids=["made inside", "torch's", "accel's"])
+def test_27_a_compiled_synchronisation_waits(backend, event):
+    """What the host computes of a queued copy is right only if the wait between them was not compiled away."""
+
+    def doubled(x, event):
+        host = (x + 1).to("cpu", non_blocking=True)
+        event = torch.Event("accel") if event is None else event
+        event.record()
+        event.synchronize()
+        return torch.cat([host, host * 2])
+
+    torch._dynamo.reset()
+    compiled = torch.compile(doubled, backend=backend, fullgraph=True)
+    x, event = torch.arange(3.0, device="accel"), event and event()
+    compiled(x, event)
+    x.fill_(4)
+    released = []
+    with contextlib.ExitStack() as held:
+        held.enter_context(hold_stream())
+        timer = threading.Timer(0.05, lambda: (released.append(True), held.close()))
+        timer.start()
+        result = compiled(x, event)
+        assert released
+        timer.join()
+    assert result.tolist() == [5] * 3 + [10] * 3
 
 
 def test_wait_report():
@@ -373,6 +402,15 @@ def test_with_two_devices(two_devices):
                 raise KeyError
         except KeyError:
             pass
+        assert torch.accel.current_device() == 0
+        assert torch.accel.current_stream(1) == torch.accel.default_stream(1)
+        with one:
+            assert torch.zeros(1, device="accel").device.index == 1
+            with torch.Stream(device="accel:0") as zero:
+                assert torch.accel.current_device() == 0 and torch.accel.current_stream() == zero
+                assert torch.accel.current_stream(1) == one
+            assert torch.accel.current_device() == 1 and torch.accel.current_stream() == one
+            assert torch.accel.current_stream(0) == torch.accel.default_stream(0)
         assert torch.accel.current_device() == 0
         assert torch.accel.current_stream(1) == torch.accel.default_stream(1)
 

@@ -14,6 +14,7 @@ import torch
 from expecttest import assert_expected_inline
 
 import torch_accel  # noqa: F401  (registers the device)
+from tests.memory import settled
 from torch_accel.testing import hold_stream
 
 Script = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -101,8 +102,8 @@ def test_small_and_large_pools_are_counted_apart() -> None:
 
 
 def test_peak_and_accumulated_statistics() -> None:
+    start = settled()
     torch.accelerator.reset_peak_memory_stats()
-    start = torch.accelerator.memory_allocated()
     tensor = block(3 * MIB)
     del tensor
     assert torch.accelerator.memory_allocated() == start

@@ -11,6 +11,8 @@ import torch
 from torch.accel import memory
 from torch.accel.testing import hold_stream
 
+from tests.memory import settled
+
 Script = Callable[..., "subprocess.CompletedProcess[str]"]
 MiB = 1 << 20
 
@@ -104,7 +106,7 @@ def test_fragmentation() -> None:
 
 
 def test_memory_for_other_libraries(stream: torch.Stream) -> None:
-    allocated = torch.accel.memory_allocated()
+    allocated = settled()
     address = torch.accel.caching_allocator_alloc(3 * MiB)
     found = memory.owner(address)
     assert found is not None
@@ -219,6 +221,17 @@ def test_statistics_do_nothing_before_initialisation(script: Script) -> None:
             accel.reset_accumulated_host_memory_stats,
             accel.empty_cache,
             accel.empty_host_cache,
+        ):
+            reset()
+        shared = torch.accelerator
+        for read in (shared.memory_allocated, shared.max_memory_allocated, shared.memory_reserved, shared.max_memory_reserved):
+            assert read() == 0
+        assert shared.memory_stats() == {}
+        for reset in (
+            shared.reset_peak_memory_stats,
+            shared.reset_accumulated_memory_stats,
+            shared.empty_cache,
+            shared.empty_host_cache,
         ):
             reset()
         assert not accel.is_initialized()

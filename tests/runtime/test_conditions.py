@@ -14,6 +14,7 @@ CONDITIONS = {
     "blocking launches": {"ACCEL_LAUNCH_BLOCKING": "1"},
     "late launches": {"ACCEL_DELAY_US": "200"},
     "every record twice": {"ACCEL_REPLAY_TWICE": "1"},
+    "watched for races": {"ACCEL_SANITIZER": "raise"},
     "schedule 1": {"ACCEL_SCHEDULE_SEED": "1"},
     "schedule 2": {"ACCEL_SCHEDULE_SEED": "2", "ACCEL_POISON": "1"},
     "schedule 3": {"ACCEL_SCHEDULE_SEED": "3", "ACCEL_THREADS": "1"},

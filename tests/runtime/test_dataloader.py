@@ -1,9 +1,11 @@
 """DataLoader with pinned memory, and the pinned memory itself."""
 
 import collections
+import threading
 
 import pytest
 import torch
+from expecttest import assert_expected_inline
 from torch.utils.data import DataLoader, TensorDataset
 
 from torch_accel.testing import hold_stream
@@ -100,18 +102,69 @@ def test_pin_memory():
     assert torch.ones(3).untyped_storage().pin_memory().is_pinned()
 
 
+class Noted:
+    """A batch that notes where it is pinned: its thread, and that thread's device."""
+
+    def __init__(self, items):
+        self.x = torch.tensor(items)
+
+    def pin_memory(self):
+        self.x = self.x.pin_memory()
+        self.device, self.thread = torch.accel.current_device(), threading.current_thread()
+        return self
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_are_pinned_with_the_callers_device(two_devices, workers):
+    """torch pins in a thread if there are workers: with the device that is current where the loader is iterated."""
+    two_devices(f"""
+        import threading, torch
+        from torch.utils.data import DataLoader
+        from tests.runtime.test_dataloader import Noted
+        context = "fork" if {workers} else None
+        loader = DataLoader(range(6), 2, num_workers={workers}, multiprocessing_context=context, pin_memory=True, collate_fn=Noted)
+        for device in (1, 0):
+            torch.accel.set_device(device)
+            batches = list(loader)
+            assert [batch.device for batch in batches] == [device] * 3
+            assert all((b.thread is threading.main_thread()) == ({workers} == 0) for b in batches)
+            assert all(batch.x.is_pinned() for batch in batches)
+            assert torch.cat([batch.x.to("accel", non_blocking=True) for batch in batches]).tolist() == list(range(6))
+    """)
+
+
 def test_without_a_device(script):
+    """Pinned memory is refused where no device could read it; a loader that asks for it goes without, as torch has it."""
     done = script(
         """
-        import torch
+        import warnings, torch
+        from torch.utils.data import DataLoader
+        for pin in (
+            lambda: torch.empty(3, pin_memory=True),
+            lambda: torch.zeros(3, pin_memory=True),
+            lambda: torch.ones(3).pin_memory(),
+        ):
+            try:
+                pin()
+            except RuntimeError as error:
+                print(error)
+        assert not torch.ones(3).is_pinned()
         torch.accel.empty_host_cache()
-        try:
-            torch.ones(3).pin_memory()
-        except RuntimeError as error:
-            print("accel" in str(error) or "accelerator" in str(error))
+        torch.accelerator.empty_host_cache()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            batches = list(DataLoader(torch.arange(4), 2, pin_memory=True))
+        print(*(warning.message for warning in caught))
+        assert [batch.tolist() for batch in batches] == [[0, 1], [2, 3]]
         """,
         ACCEL_DEVICES=0,
-        check=False,
     )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout in ("True\n", "")
+    assert_expected_inline(
+        done.stdout,
+        """\
+accel: host memory is pinned for a device, and there is no accel device; ACCEL_DEVICES=0 hides the accel devices, unset it or leave pin_memory out
+accel: host memory is pinned for a device, and there is no accel device; ACCEL_DEVICES=0 hides the accel devices, unset it or leave pin_memory out
+accel: host memory is pinned for a device, and there is no accel device; ACCEL_DEVICES=0 hides the accel devices, unset it or leave pin_memory out
+'pin_memory' argument is set as true but no accelerator is found, then device pinned memory won't be used.
+""",
+    )

@@ -1,9 +1,11 @@
 """torch.Stream and torch.Event on the device: contexts, events never recorded, times."""
 
 import itertools
+import time
 
 import pytest
 import torch
+from expecttest import assert_expected_inline
 
 from torch_accel.testing import hold_stream
 
@@ -17,22 +19,35 @@ def test_never_recorded(make):
     assert event.query()
 
 
-def test_elapsed_time_errors():
-    plain, timed, unrecorded = (torch.Event("accel", enable_timing=t) for t in (False, True, True))
+@pytest.mark.parametrize("make", [torch.Event, torch.accel.Event])
+def test_elapsed_time_errors(make):
+    plain, timed, unrecorded = (make(enable_timing=t) for t in (False, True, True))
     plain.record()
     timed.record()
     torch.accel.synchronize()
-    for start, end in ((plain, timed), (timed, plain), (unrecorded, timed), (timed, unrecorded)):
+
+    def refused(start, end):
         with pytest.raises((RuntimeError, ValueError)) as raised:
             start.elapsed_time(end)
-        assert "timing" in str(raised.value) or "recorded" in str(raised.value)
-    later = torch.Event("accel", enable_timing=True)
+        return f"{raised.type.__name__}: {raised.value}"
+
+    texts = [refused(plain, timed), refused(timed, plain), refused(unrecorded, timed), refused(timed, unrecorded)]
+    later = make(enable_timing=True)
     with hold_stream():
         later.record()
-        with pytest.raises(RuntimeError, match=r"synchronize|complete"):
-            timed.elapsed_time(later)
+        texts += [refused(timed, later), refused(later, timed)]
     later.synchronize()
     assert timed.elapsed_time(later) > 0
+    assert_expected_inline(
+        "\n".join(texts),
+        """\
+ValueError: Both events must be created with argument 'enable_timing=True'.
+ValueError: Both events must be created with argument 'enable_timing=True'.
+ValueError: Both events must be recorded before calculating elapsed time.
+ValueError: Both events must be recorded before calculating elapsed time.
+RuntimeError: Both events must be completed before calculating elapsed time.
+RuntimeError: Both events must be completed before calculating elapsed time.""",
+    )
 
 
 def test_times_are_of_the_device():
@@ -49,6 +64,16 @@ def test_times_are_of_the_device():
     assert 30 <= start.elapsed_time(end) < 30_000
 
 
+def test_times_leave_out_what_the_host_does_between_the_records():
+    start, end = torch.Event("accel", enable_timing=True), torch.Event("accel", enable_timing=True)
+    with hold_stream():
+        start.record()
+        time.sleep(1)
+        end.record()
+    end.synchronize()
+    assert 0 <= start.elapsed_time(end) < 500  # the stream gets to both once it is let go
+
+
 def test_context_restores_after_an_exception():
     side = torch.Stream(device="accel")
     before = torch.accel.current_stream()
@@ -61,8 +86,9 @@ def test_context_restores_after_an_exception():
     assert torch.accel.current_stream() == before
 
 
-def test_methods_of_a_stream():
-    side, main = torch.Stream(device="accel"), torch.accel.current_stream()
+@pytest.mark.parametrize("make", [lambda: torch.Stream(device="accel"), torch.accel.Stream], ids=["torch", "accel"])
+def test_methods_of_a_stream(make):
+    side, main = make(), torch.accel.current_stream()
     x, y = torch.zeros(1000, device="accel"), torch.zeros(1000, device="accel")
     torch.accel.synchronize()
     with hold_stream(side):
@@ -83,6 +109,18 @@ def test_methods_of_a_stream():
         assert not side.query()
     side.synchronize()
     assert torch.equal(y.cpu(), torch.full((1000,), 2.0))
+    event = torch.Event("accel")
+    with hold_stream():
+        x.fill_(3)
+        event.record()
+        side.wait_event(event)
+        with side:
+            y.copy_(x)
+        assert not side.query()
+    side.synchronize()
+    assert side.query() and torch.equal(y.cpu(), torch.full((1000,), 3.0))
+    again = torch.Stream(stream_id=side.stream_id, device_index=0, device_type=side.device_type)
+    assert again == side and len({again, side, main}) == 2
     assert hash(side) == hash(torch.Stream(stream_id=side.stream_id, device_index=0, device_type=side.device_type))
     assert torch.Stream(device="accel", priority=-1) != side
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from expecttest import assert_expected_inline
 
+from tests.memory import settled
 from tests.runtime import peer
 from tests.runtime.peer import Peer
 from torch_accel.testing import hold_stream
@@ -23,9 +24,8 @@ def other():
 def nothing_stays(request):
     """Every test leaves the other process with nothing, and this one's memory as it was."""
     torch.accel.init()
-    torch.accel.synchronize()
     torch.accel.ipc_collect()
-    before = torch.accel.memory_allocated()
+    before = settled()
     yield
     gc.collect()  # exceptions that a test looked at hold its tensors
     if "other" in request.fixturenames:
@@ -102,13 +102,14 @@ def test_a_module_and_its_state(other):
 def test_nested_tensors(other, layout):
     x = torch.nested.nested_tensor([torch.ones(2, 3), torch.full((1, 3), 2.0)], layout=layout, device="accel")
     other.call(peer.keep, "x", x)
-    x.mul_(3)
-    torch.accel.synchronize()
     arrived = other.call(peer.fetch, "x")
     assert arrived.layout == layout
+    assert [part.tolist() for part in arrived.unbind()] == [[[1] * 3] * 2, [[2] * 3]]
+    x.mul_(3)
+    torch.accel.synchronize()
     # torch rebuilds a strided one from a copy of the buffer that it shared.
     scale = 3 if layout == torch.jagged else 1
-    assert [part.tolist() for part in arrived.unbind()] == [[[scale] * 3] * 2, [[2 * scale] * 3]]
+    assert other.call(peer.fetch, "x").unbind()[1].tolist() == [[2 * scale] * 3]
 
 
 def test_a_pool_of_processes():
@@ -216,7 +217,7 @@ def test_a_storage_that_is_there_already_waits_too(other, queued):
 
 
 def test_memory_is_freed_with_its_last_holder(other, queued):
-    before = torch.accel.memory_allocated()
+    before = settled()
     x = torch.ones(1 << 18, device="accel")
     other.call(peer.keep, "x", x)
     del x
@@ -278,7 +279,9 @@ def test_the_other_process_records(other, queued):
     assert not side.query()
     other.call(peer.release, "h")
     event.synchronize()
-    assert event.query() and y.tolist() == [0, 0, 0]
+    assert event.query()
+    side.synchronize()
+    assert y.tolist() == [0, 0, 0]
     event.record()  # the newest recording is this process's again
     event.synchronize()
     assert other.call(peer.query, "event")

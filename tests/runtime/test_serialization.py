@@ -3,7 +3,9 @@
 import copy
 import io
 import pickle
+from unittest import mock
 
+import numpy as np
 import pytest
 import torch
 
@@ -109,6 +111,31 @@ def test_other_things_on_the_device():
     draws = [torch.rand(4, device="accel", generator=g).tolist() for g in (generator, again)]
     assert draws[0] == draws[1]
     assert torch.load(saved(torch.device("accel:0")), weights_only=True) == torch.device("accel:0")
+
+
+def test_storages_are_tagged_and_restored():
+    storage = torch.arange(3, dtype=torch.uint8).to("accel").untyped_storage()
+    assert torch.serialization.location_tag(storage) == "accel:0"
+    host = torch.UntypedStorage([4, 5])
+    assert torch.serialization.location_tag(host) == "cpu"
+    for tag in ("accel", "accel:0"):
+        restored = torch.serialization.default_restore_location(host, tag)
+        assert restored.device == torch.device("accel", 0) and restored.tolist() == [4, 5]
+    assert torch.serialization.default_restore_location(storage, "cpu").tolist() == [0, 1, 2]
+
+
+def test_a_tensor_that_is_pickled_by_its_values():
+    """torch's way for backends without storages: files made so are read here."""
+    x = torch.arange(6.0, device="accel").reshape(2, 3)
+    with mock.patch.object(torch._C, "_has_storage", return_value=False):
+        assert x._reduce_ex_internal(2)[0] is torch._utils._rebuild_device_tensor_from_cpu_tensor
+        buffer = saved(x)
+        copied = copy.deepcopy(x)
+    for y in (torch.load(buffer, weights_only=True), copied):
+        assert (y.device, y.dtype) == (x.device, x.dtype) and torch.equal(y, x) and y.data_ptr() != x.data_ptr()
+    # and by way of NumPy, as torch 2.0 wrote them
+    numpy = torch._utils._rebuild_device_tensor_from_numpy(np.ones((2, 2)), torch.float32, "accel:0", True)
+    assert numpy.is_accel and numpy.dtype == torch.float32 and numpy.requires_grad and numpy.sum().item() == 4
 
 
 def test_skipped_data_is_filled_in_later(tmp_path):

@@ -7,6 +7,8 @@ import sys
 import pytest
 import torch
 
+from tests.memory import settled
+
 BYTES = list(range(24))
 
 
@@ -88,8 +90,7 @@ def test_typed_storages():
 
 
 def test_resizing_moves_the_bytes_and_frees_them():
-    torch.accel.synchronize()
-    before = torch.accel.memory_allocated()
+    before = settled()
     x = torch.arange(1 << 18, dtype=torch.float32, device="accel")
     storage, old = x.untyped_storage(), x.data_ptr()
     storage.resize_(0)

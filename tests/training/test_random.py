@@ -4,6 +4,7 @@ import contextlib
 import copy
 import hashlib
 import io
+import json
 import threading
 
 import numpy as np
@@ -291,3 +292,36 @@ def test_timing_does_not_matter(script, timing):
     """
     torch.manual_seed(9)
     assert script(source, **timing).stdout.strip() == hashlib.sha256(drawn().numpy().tobytes()).hexdigest()
+
+
+# A rank of a group of two that exchanges nothing: DTensor draws without a word to the other rank.
+RANK = """
+import json, torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor, Replicate, Shard, init_device_mesh
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+torch.accel.set_device(0)
+dist.init_process_group("cpu:fake,accel:fake", rank={rank}, world_size=2, store=FakeStore())
+mesh = init_device_mesh("accel", (2,))
+torch.manual_seed(0)
+for placement in (Shard(0), Replicate()):
+    for device in ("accel", "cpu"):  # what is local to the CPU is moved, never drawn there
+        part = DTensor.from_local(torch.ones(20, 3, device=device), mesh, [placement], run_check=False)
+        for draw in (torch.Tensor.uniform_, torch.Tensor.normal_, lambda x: torch.nn.functional.dropout(x.fill_(1)), torch.rand_like):
+            local = draw(part).to_local()
+            assert local.is_accel
+            print(json.dumps([str(placement), local.tolist(), torch.accel.get_rng_state().tolist()]))
+dist.destroy_process_group()
+"""
+
+
+def test_49_shards_of_a_dtensor_differ_and_replicas_are_the_same(script):
+    ranks = [script(RANK.format(rank=rank)).stdout.splitlines() for rank in (0, 1)]
+    drawn = [[json.loads(line) for line in rank] for rank in ranks]
+    assert len(drawn[0]) == len(drawn[1]) == 16
+    for (placement, first, state), (_, second, other_state) in zip(*drawn, strict=True):
+        assert (first == second) == (placement == "R")
+        assert state == other_state
+    states = [state for _, _, state in drawn[0]]
+    assert len({tuple(state) for state in states}) == 16  # each draw takes numbers of its own

@@ -23,6 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from . import ENVIRONMENT
+
 SUITE = Path(__file__).resolve().parent
 
 
@@ -109,7 +111,7 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     # Two processes, one thread each: a team of threads in each would only share the same cores.
     environment = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", **os.environ}
-    environment.update(ACCEL_RNG="cpu", ACCEL_FALLBACK="allow")
+    environment.update(ENVIRONMENT)
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         shards = []

@@ -2,13 +2,32 @@
 
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 
 import torch
 
 from .._native import _C
+from .._sync_debug import HostWait, host_waits
 from ..streams import current_stream
 
-__all__ = ["fallback_mode", "hold_stream", "launch_blocking", "launches", "plant", "wait_report"]
+__all__ = [
+    "DEVICE_SPEC",
+    "TORCH_TEST_DEVICES",
+    "HostWait",
+    "fallback_mode",
+    "hold_stream",
+    "host_waits",
+    "launch_blocking",
+    "launches",
+    "plant",
+    "wait_report",
+]
+
+#: the file for torch's variable of this name: what ``instantiate_device_type_tests`` needs to make tests for accel
+TORCH_TEST_DEVICES = str(Path(__file__).with_name("_torch_test_devices.py"))
+
+#: the file for TRANSFORMERS_TEST_DEVICE_SPEC and DIFFUSERS_TEST_DEVICE_SPEC: copy it to the folder where pytest runs
+DEVICE_SPEC = str(Path(__file__).with_name("device_spec.py"))
 
 
 @contextlib.contextmanager
@@ -56,14 +75,14 @@ def launch_blocking(on: bool = True) -> Iterator[None]:
 def launches() -> Iterator[list[str]]:
     """Yields a list that holds, at the exit, the name of every launch enqueued meanwhile, in order, by any thread.
 
-    It is the driver's one tracer while active: no nesting.
+    Up to 8 may watch at a time.
     """
     names: list[str] = []
-    _C._start_launch_log()
+    log = _C._log_launches()
     try:
         yield names
     finally:
-        names += _C._stop_launch_log()
+        names += log.stop()
 
 
 def wait_report() -> dict[str, int]:

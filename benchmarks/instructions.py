@@ -1,0 +1,156 @@
+"""What a call costs the host, in instructions: CPU tensors compute meanwhile, accel's only enqueue.
+
+    python -m benchmarks.instructions [--check | --write]
+
+Counted by valgrind's callgrind, so that a busy machine does not matter; the device's stream is held, so that only the
+host runs. ``--write`` makes the ratios the baseline in instructions.json, ``--check`` fails where one exceeds its
+baseline by more than 5 %. Ratios, not counts: these depend on the compiler and the interpreter.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.harness import Work, conditions, tensors
+from torch_accel import _compat
+from torch_accel.testing import hold_stream
+
+BASELINE = Path(__file__).with_suffix(".json")
+ALLOWED = 1.05
+CALLS = 40
+WARMUP = 60
+F = torch.nn.functional
+
+
+def on(function: Callable[..., object], *shapes: tuple[int, ...], grad: bool = False) -> Callable[[str], Work]:
+    """The function's call on tensors of these shapes."""
+
+    def make(device: str) -> Work:
+        operands = [tensors(device, *shape, count=1)[0].requires_grad_(grad) for shape in shapes]
+        return lambda: function(*operands)
+
+    return make
+
+
+def step(device: str) -> Work:
+    """Forward, backward and fused AdamW of a perceptron: the autograd engine's thread works too."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4)).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    (x,) = tensors(device, 4, 8, count=1)
+
+    def work() -> None:
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+
+    return work
+
+
+SMALL = (8, 8)
+STATEMENTS: dict[str, Callable[[str], Work]] = {
+    "x.add_(y)": on(torch.Tensor.add_, SMALL, SMALL),
+    "x + y": on(torch.add, SMALL, SMALL),
+    "x + 1": on(lambda x: x + 1, SMALL),
+    "x.sum(1)": on(lambda x: x.sum(1), SMALL),
+    "x @ y": on(torch.mm, SMALL, SMALL),
+    "linear": on(F.linear, SMALL, SMALL, (8,)),
+    "softmax": on(lambda x: x.softmax(1), SMALL),
+    "layer_norm": on(lambda x: F.layer_norm(x, (8,)), SMALL),
+    "gelu": on(F.gelu, SMALL),
+    "cat": on(lambda x, y: torch.cat([x, y]), SMALL, SMALL),
+    "x.copy_(y)": on(torch.Tensor.copy_, SMALL, SMALL),
+    "x[1:].t()": on(lambda x: x[1:].t(), SMALL),
+    "empty_strided": lambda device: lambda: torch.empty_strided(SMALL, (8, 1), device=device),
+    "x * y, requires grad": on(torch.mul, SMALL, SMALL, grad=True),
+    "training step": step,
+}
+
+
+def count() -> None:
+    """Runs under callgrind: dumps the counters after each statement, in order, CPU before accel."""
+    torch.set_num_threads(1)
+    toggle, dump = _compat.valgrind_counters()
+    works = [make(device) for make in STATEMENTS.values() for device in ("cpu", "accel")]
+    for work in works:
+        for _ in range(WARMUP):
+            work()
+        torch.accel.synchronize()
+        gc.collect()
+        gc.disable()
+        with hold_stream():
+            work()
+            toggle()
+            for _ in range(CALLS):
+                work()
+            dump()
+        torch.accel.synchronize()
+
+
+def counts() -> dict[str, tuple[int, int]]:
+    """Statement -> instructions per call on the CPU and on accel.
+
+    Raises:
+        RuntimeError: valgrind is not installed, or failed.
+    """
+    if shutil.which("valgrind") is None:
+        raise RuntimeError("valgrind is not installed: it counts the instructions; install your system's package")
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder, "callgrind.out")
+        command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", "--collect-atstart=no"]
+        done = subprocess.run(
+            [*command, sys.executable, "-m", "benchmarks.instructions", "--inside"], capture_output=True, text=True
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"valgrind ended with {done.returncode}:\n{done.stderr}")
+        totals = [
+            int(re.search(r"^(?:summary|totals): (\d+)", Path(f"{out}.{i + 1}").read_text(), re.M)[1])
+            for i in range(2 * len(STATEMENTS))
+        ]
+    return {name: (totals[2 * i] // CALLS, totals[2 * i + 1] // CALLS) for i, name in enumerate(STATEMENTS)}
+
+
+def main() -> None:
+    """The program."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    modes = parser.add_mutually_exclusive_group()
+    modes.add_argument("--check", action="store_true", help="fail where a ratio exceeds its baseline by more than 5 %%")
+    modes.add_argument("--write", action="store_true", help="make the ratios the baseline")
+    modes.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.inside:
+        count()
+        return
+    found = counts()
+    known = json.loads(BASELINE.read_text())["ratios"] if BASELINE.exists() else {}
+    table = Table("statement", "CPU", "accel", "accel/CPU", "baseline")
+    for name, (cpu, accel) in found.items():
+        table.add_row(name, f"{cpu:,}", f"{accel:,}", f"{accel / cpu:.2f}", f"{known.get(name, float('nan')):.2f}")
+    console = Console()
+    console.print(table)
+    facts = {name: value for name, value in conditions(CALLS).items() if name != "rounds"}
+    console.print(", ".join(f"{name} {value}" for name, value in facts.items()))
+    ratios = {name: round(accel / cpu, 3) for name, (cpu, accel) in found.items()}
+    if options.write:
+        BASELINE.write_text(json.dumps({"ratios": ratios, **facts}, indent=2) + "\n")
+    if options.check:
+        worse = [name for name, ratio in ratios.items() if ratio > ALLOWED * known.get(name, 0)]
+        if worse:
+            sys.exit(f"more than 5 % above the baseline: {', '.join(worse)}")
+
+
+if __name__ == "__main__":
+    main()
