@@ -176,3 +176,5 @@ def test_unknown_function_names_the_line():
 """
     with pytest.raises(IRError, match=r"accel: external function '__nv_j0f' is not known; .* \(k.py:7:3\)"):
         lower_ttir.lower(reader.read(text))
+    with pytest.raises(IRError, match=r"accel: external function '__nv_j0f' is not known \(k.py:7:3\)"):
+        run(raw.run, reader.read(text), "k", (1,), [1.0])

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..ir import floats
 from ..ir.core import Block, IRError, Operation
+from ..ir.extern import FUNCTIONS
 from ..ir.types import Constant, Scalar, Type, element, shape
 from . import arithmetic, extern, fold, matrix
 from .engine import Array, AssertFault, Engine, Handler, shown
@@ -51,6 +52,8 @@ def run(
     for op in module.walk():
         if op.name not in HANDLERS and op.name not in _OTHERS:
             raise IRError(f"'{op.name}' cannot be interpreted", op.location)
+        if op.name == "tt.extern_elementwise" and op.attributes["symbol"].removeprefix("accel_") not in FUNCTIONS:
+            raise IRError(f"external function '{op.attributes['symbol']}' is not known", op.location)
     _Raw(functions, HANDLERS, memory, grid, say).programs(kernel, arguments)
 
 
