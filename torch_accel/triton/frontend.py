@@ -1,0 +1,125 @@
+"""From a ``@triton.jit`` function to the text of Triton's IR, with no GPU and no driver: Triton's own frontend and passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from . import libdevice
+from .ir import lower_ttir, reader, verify
+from .ir.core import Operation
+
+TARGET = ("accel", "accel1", 1)  # name, architecture, threads of a warp
+
+
+@dataclass(frozen=True)
+class Options:
+    """What Triton's frontend asks a backend for, with our answers."""
+
+    num_warps: int = 4
+    num_ctas: int = 1
+    num_stages: int = 3
+    warp_size: int = 1
+    enable_fp_fusion: bool = True
+    launch_cooperative_grid: bool = False
+    supported_fp8_dtypes: tuple[str, ...] = ("fp8e5", "fp8e4nv", "fp8e4b8", "fp8e5b16")
+    deprecated_fp8_dot_operand_dtypes: tuple[str, ...] = ()
+    default_dot_input_precision: str = "ieee"
+    allowed_dot_input_precisions: tuple[str, ...] = ("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6")
+    max_num_imprecise_acc_default: int = 0
+    extern_libs: Mapping[str, str] | None = None
+    debug: bool = False
+    backend_name: str = "accel"
+    sanitize_overflow: bool = False
+    arch: str = TARGET[1]
+    instrumentation_mode: str = ""
+    ir_override: str | None = None
+    maxnreg: int | None = None
+
+
+# Triton's passes in our order. Inlining first; block pointers and descriptors become pointer arithmetic (3.8 rewrites
+# block pointers in its frontend, and has no pass for them).
+PASSES = (
+    ("common", "inliner"),
+    ("ttir", "rewrite_tensor_pointer"),
+    ("ttir", "rewrite_tensor_descriptor_to_pointer"),
+    ("common", "canonicalizer"),
+    ("ttir", "combine"),
+    ("ttir", "reorder_broadcast"),
+    ("common", "cse"),
+    ("common", "symbol_dce"),
+    ("ttir", "triton_licm"),
+    ("ttir", "loop_unroll"),
+    ("common", "canonicalizer"),
+    ("common", "cse"),
+)
+
+
+def ttir(
+    kernel: Any,
+    signature: Mapping[str, str],
+    constants: Mapping[str, Any] | None = None,
+    attributes: Mapping[tuple[int, ...], Any] | None = None,
+    options: Options | None = None,
+    passes: bool = True,
+) -> str:
+    """The IR of a kernel in MLIR's generic form, which ``ir.reader`` reads.
+
+    ``signature`` names the type of every parameter in Triton's words ("*fp32", "i32", "constexpr"), ``constants`` the values of
+    the constexpr ones, ``attributes`` what is known of a parameter: ``{(0,): [["tt.divisibility", 16]]}``. ``passes=False`` gives the
+    frontend's output as it is.
+    Raises Triton's CompilationError, and ImportError without the extra ``[compile]``.
+    """
+    try:
+        from triton._C.libtriton import ir
+        from triton.backends.compiler import GPUTarget
+        from triton.compiler import ASTSource
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            "accel: Triton is missing; install it with: pip install 'torch-accel-sim[compile]'"
+        ) from error
+    context = ir.context()
+    ir.load_dialects(context)
+    source = ASTSource(kernel, dict(signature), dict(constants or {}), dict(attributes or {}))
+    codegen: dict[str, Callable[..., Any]] = {"min_dot_size": lambda lhs, rhs: (1, 1, 1)}
+    module = source.make_ir(GPUTarget(*TARGET), options or Options(), codegen, libdevice.modules(), context)
+    if passes:
+        run_passes(module)
+    return generic(module)
+
+
+def tile_ir(
+    kernel: Any, signature: Mapping[str, str], constants: Mapping[str, Any] | None = None, **more: Any
+) -> Operation:
+    """The verified tile IR of a kernel: ``ttir``'s arguments, then read, lowered and verified. ``ir.printer.text`` shows it.
+
+    Raises IRError, which names the kernel's line, for an operator that the tile IR does not have.
+    """
+    module = lower_ttir.lower(reader.read(ttir(kernel, signature, constants, **more)))
+    verify.verify(module)
+    return module
+
+
+def run_passes(module: Any) -> None:
+    """Triton's passes over a module of its own, in place."""
+    from triton._C.libtriton import ir, passes
+
+    manager = ir.pass_manager(module.context)
+    for family, name in PASSES:
+        known = getattr(passes, family)
+        if name != "rewrite_tensor_pointer" or hasattr(known, f"add_{name}"):
+            getattr(known, f"add_{name}")(manager)
+    manager.run(module, "make_ttir")
+
+
+def generic(module: Any) -> str:
+    """A module's text in the generic form. Call it last: the module is invalid afterwards.
+
+    Triton's bindings print only the custom form. An attribute that belongs to no dialect makes the module fail MLIR's verification,
+    and MLIR prints a module that it does not trust generically.
+    """
+    from triton._C.libtriton import ir
+
+    module.set_attr("_generic", ir.builder(module.context).get_unit_attr())
+    return str(module)

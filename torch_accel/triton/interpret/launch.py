@@ -1,0 +1,73 @@
+"""Runs a ``@triton.jit`` kernel on NumPy arrays, with no device: what a kernel computes, by definition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from .. import frontend
+from ..ir import lower_ttir, reader, verify
+from . import raw, tile
+from .memory import Memory
+
+_TYPES = {
+    "float64": "fp64",
+    "float32": "fp32",
+    "float16": "fp16",
+    "bool": "i1",
+    **{f"int{width}": f"i{width}" for width in (8, 16, 32, 64)},
+    **{f"uint{width}": f"u{width}" for width in (8, 16, 32, 64)},
+}
+
+
+def launch(
+    kernel: Any,
+    grid: tuple[int, ...],
+    *arguments: Any,
+    signature: Mapping[str, str] | None = None,
+    level: str = "tile",
+    say: Callable[[str], None] = print,
+    **constants: Any,
+) -> None:
+    """Runs every program of the grid, in ascending order, on this thread; arrays are written in place.
+
+    ``arguments`` are the kernel's parameters but the constexpr ones, which are given by name. Arrays must be C-contiguous; bf16 and
+    the 8-bit floats are arrays of their bits (uint16, uint8), and ``signature`` names their type: ``{"x": "*bf16"}``. A Python int is
+    an i32, or an i64 if it needs one; a float is an fp32. ``level`` is "tile", the tile IR, or "ttir", Triton's IR decoded apart
+    from it. ``say`` takes the lines of ``device_print``.
+
+    Raises KernelFault with the kernel's line, program and lane for an access outside of all arrays and for a ``device_assert`` that
+    does not hold; IRError for an operator that is not supported.
+    """
+    if level not in ("tile", "ttir"):
+        raise ValueError(f"accel: level is '{level}', expected 'tile' or 'ttir'")
+    names = [name for name in kernel.arg_names if name not in constants]
+    if len(names) != len(arguments):
+        raise TypeError(
+            f"accel: kernel '{kernel.fn.__name__}' takes {', '.join(names)}; {len(arguments)} arguments given"
+        )
+    known = {name: (signature or {}).get(name) or _type(name, value) for name, value in zip(names, arguments)}
+    types = {name: known.get(name, "constexpr") for name in kernel.arg_names}
+    module = reader.read(frontend.ttir(kernel, types, constants, options=frontend.Options(debug=True)))
+    memory = Memory()
+    passed = [memory.add(v, n) if isinstance(v, np.ndarray) else v for n, v in zip(names, arguments)]
+    if level == "ttir":
+        raw.run(module, kernel.fn.__name__, grid, passed, memory, say)
+        return
+    lowered = lower_ttir.lower(module)
+    verify.verify(lowered)
+    tile.run(lowered, kernel.fn.__name__, grid, passed, memory, say)
+
+
+def _type(name: str, value: Any) -> str:
+    if isinstance(value, np.ndarray) and value.dtype.name in _TYPES:
+        return f"*{_TYPES[value.dtype.name]}"
+    if isinstance(value, (bool, np.bool_)):
+        return "i1"
+    if isinstance(value, (int, np.integer)):
+        return "i32" if -(1 << 31) <= value < 1 << 31 else "i64"
+    if isinstance(value, (float, np.floating)):
+        return "fp32"
+    raise TypeError(f"accel: argument '{name}' is a {type(value).__name__}, expected a NumPy array or a number")

@@ -1,0 +1,89 @@
+"""Device memory as NumPy arrays: each is a buffer with an address, and every access is checked against the buffers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+FIRST, GAP = 1 << 40, 1 << 21  # where the first buffer begins, and the least distance between two
+
+
+class MemoryFault(Exception):
+    """An access outside of all buffers; the text names lane, address and nearest buffer."""
+
+
+class Memory:
+    """Buffers by address. Addresses are int64 and the same in every run."""
+
+    def __init__(self) -> None:
+        self.bases = np.empty(0, np.int64)
+        self.sizes = np.empty(0, np.int64)
+        self.bytes: list[NDArray[np.uint8]] = []
+        self.names: list[str] = []
+
+    def add(self, array: Array, name: str = "") -> int:
+        """Makes a C-contiguous array a buffer, in place, and returns its address."""
+        if not array.flags.c_contiguous:
+            raise ValueError(f"accel: buffer '{name}' is not contiguous; pass numpy.ascontiguousarray(...)")
+        base = FIRST if not self.bytes else int(self.bases[-1]) + -(-int(self.sizes[-1]) // GAP) * GAP + GAP
+        self.bytes.append(array.reshape(-1).view(np.uint8))
+        self.names.append(name or f"buffer {len(self.bytes) - 1}")
+        self.bases = np.append(self.bases, np.int64(base))
+        self.sizes = np.append(self.sizes, np.int64(array.nbytes))
+        return base
+
+    def _find(self, addresses: Array, size: int) -> tuple[Array, Array]:
+        """Buffer and offset of each address (1-d)."""
+        found = np.searchsorted(self.bases, addresses, side="right") - 1
+        safe = np.maximum(found, 0)
+        offset = addresses - self.bases[safe] if len(self.bases) else addresses
+        good = (found >= 0) & (offset + size <= self.sizes[safe]) if len(self.bases) else np.zeros(len(addresses), bool)
+        if not good.all():
+            lane = int(np.argmin(good))
+            where = "no buffer"
+            if self.names and found[lane] >= 0:
+                near = found[lane]
+                where = f"byte {offset[lane]} of '{self.names[near]}', which has {self.sizes[near]}"
+            raise MemoryFault(
+                f"out of bounds: {size} bytes at {int(addresses[lane]) & (1 << 64) - 1:#x} (lane {lane}): {where}"
+            )
+        return found, offset
+
+    def load(self, addresses: Array, dtype: np.dtype[Any], mask: Array | None) -> Array:
+        """Elements at the addresses; 0 where the mask is false, and nothing is read there."""
+        wide = np.dtype(np.uint8) if dtype == np.bool_ else dtype
+        result = np.zeros(addresses.shape, wide)
+        flat, active, where = result.reshape(-1), *_active(addresses, mask)
+        found, offset = self._find(active, wide.itemsize)
+        for buffer in np.unique(found):
+            here = found == buffer
+            flat[where[here]] = _gather(self.bytes[buffer], offset[here], wide)
+        return result.astype(np.bool_) if dtype == np.bool_ else result
+
+    def store(self, addresses: Array, value: Array, mask: Array | None) -> None:
+        """Writes elements where the mask is true, in ascending order of lanes: the last one wins."""
+        value = np.broadcast_to(value.view(np.uint8) if value.dtype == np.bool_ else value, addresses.shape)
+        active, where = _active(addresses, mask)
+        found, offset = self._find(active, value.dtype.itemsize)
+        flat = np.ascontiguousarray(value).reshape(-1)[where]
+        for buffer in np.unique(found):
+            here = found == buffer
+            index = offset[here][:, None] + np.arange(value.dtype.itemsize)
+            self.bytes[buffer][index] = np.ascontiguousarray(flat[here]).view(np.uint8).reshape(index.shape)
+
+
+def _active(addresses: Array, mask: Array | None) -> tuple[Array, Array]:
+    """Addresses of the lanes that take part, and their numbers."""
+    flat = addresses.reshape(-1)
+    where = np.arange(flat.size) if mask is None else np.flatnonzero(np.broadcast_to(mask, addresses.shape))
+    return flat[where], where
+
+
+def _gather(data: NDArray[np.uint8], offset: Array, dtype: np.dtype[Any]) -> Array:
+    size = dtype.itemsize
+    if size == 1:
+        return data[offset].view(dtype)
+    return np.ascontiguousarray(data[offset[:, None] + np.arange(size)]).view(dtype).reshape(-1)

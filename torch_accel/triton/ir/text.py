@@ -1,0 +1,245 @@
+"""Reads the tile IR's own text, as ``printer.text`` writes it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from .core import UNKNOWN, Block, Location, Operation, Region, Value
+from .ops import OPERATORS
+from .scanner import NUMBER, VALUE, WORD, Scanner, bits_of_text
+from .types import FLOAT_WIDTHS, Constant, Ptr, Scalar, Tile, Type, View, element
+
+_SCALAR = re.compile(rf"(?:i\d+|{'|'.join(sorted(FLOAT_WIDTHS, key=len, reverse=True))})\b")
+_DIMENSION = re.compile(r"(\d+)x")
+_INTEGER = re.compile(r"\d+")
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_KEY = re.compile(r"[A-Za-z_]\w*(?==)")
+_PLACE = re.compile(r"^@(\d+) = ", re.M)
+
+
+def parse(text: str) -> Operation:
+    """The module of a text. Raises SyntaxError, which shows the line."""
+    return _Text(text).module()
+
+
+class _Text(Scanner):
+    def __init__(self, text: str) -> None:
+        table = _PLACE.search(text)
+        body, places = (text[: table.start()], text[table.start() :]) if table else (text, "")
+        super().__init__(places, "the tile IR's places")
+        self.places: dict[int, Location] = {}
+        callers: dict[int, int] = {}
+        while self.take("@"):
+            number = int(self.need(_INTEGER, "a number"))
+            self.expect("=")
+            file = self.string() or ""
+            self.expect(":")
+            line = int(self.need(_INTEGER, "a line"))
+            self.expect(":")
+            column = int(self.need(_INTEGER, "a column"))
+            self.places[number] = Location(file, line, column, self.string() or "")
+            if self.take("from"):
+                self.expect("@")
+                callers[number] = int(self.need(_INTEGER, "a number"))
+        # A caller has a lower number than who it calls.
+        for number, caller in callers.items():
+            old = self.places[number]
+            self.places[number] = Location(old.file, old.line, old.column, old.name, self.places[caller])
+        super().__init__(body, "the tile IR")
+        self.values: dict[str, Value] = {}
+
+    def module(self) -> Operation:
+        block = Block()
+        while self.take("func"):
+            block.append(self.function())
+        if self.at != len(self.text):
+            self.fail("a function")
+        return Operation("module", regions=[Region([block])])
+
+    def function(self) -> Operation:
+        self.expect("@")
+        name = self.string() or self.need(WORD, "a name")
+        self.values = {}
+        block = Block()
+        self.expect("(")
+        self.arguments(block)
+        returns = []
+        if self.take("->"):
+            self.expect("(")
+            returns = self.many(self.type, ")")
+        attributes = self.attributes()
+        self.expect("{")
+        location = self.place()
+        self.block(block)
+        attributes |= {"name": name} | ({"returns": returns} if returns else {})
+        return Operation("func", attributes=attributes, regions=[Region([block])], location=location)
+
+    def arguments(self, block: Block) -> None:
+        def argument() -> None:
+            name = self.need(VALUE, "an argument")
+            self.expect(":")
+            value = Value(self.type(), block)
+            self.define(name, value)
+            block.arguments.append(value)
+
+        self.many(argument, ")")
+
+    def define(self, name: str, value: Value) -> None:
+        if name in self.values:
+            self.fail(f"a new name instead of {name}")  # of an argument, or of a value in the operation's own regions
+        value.name = "" if name[1:].isdigit() else re.sub(r"\.\d+$", "", name[1:])
+        self.values[name] = value
+
+    def block(self, block: Block) -> None:
+        while not self.take("}"):
+            block.append(self.operation())
+
+    def operation(self) -> Operation:
+        start = self.at
+        names = []
+        while name := self.match(VALUE):
+            names.append(name)
+            if name in self.values:
+                self.at = start
+                self.fail(f"a new name instead of {name}")
+            if not self.take(","):
+                self.expect("=")
+                break
+        name = self.need(_NAME, "an operation")
+        spec = OPERATORS.get(name) or self.fail(f"an operator instead of '{name}'")
+        if name == "const":
+            return self.finish(Operation(name), names, self.constant())
+        attributes: dict[str, Any] = {}
+        if spec.primary:
+            self.expect(".")
+            attributes[spec.primary] = self.need(re.compile(r"[\w$]+"), spec.primary)
+        self.expect("(")
+        operands, segments = self.operands([name for name, _ in spec.groups])
+        attributes |= self.attributes()
+        operation = Operation(name, operands, attributes=attributes, segments=segments)
+        return self.finish(operation, names, None)
+
+    def finish(self, operation: Operation, names: list[str], numbers: list[str] | None) -> Operation:
+        types = []
+        if names:
+            self.expect(":")
+            types = [self.type()]
+            while self.take(","):
+                types.append(self.type())
+        if len(types) != len(names):
+            self.fail(f"{len(names)} result types")
+        operation.results = [Value(type, operation) for type in types]
+        if numbers is not None:
+            elem = element(types[0])
+            assert isinstance(elem, Scalar)
+            operation.attributes["value"] = Constant(types[0], tuple(bits_of_text(number, elem) for number in numbers))
+        for index in range(OPERATORS[operation.name].regions):
+            self.expect("{")
+            if index == 0:
+                operation.location = self.place()
+            block = Block()
+            if self.take("^("):
+                self.arguments(block)
+                self.expect(":")
+            self.block(block)
+            region = Region([block])
+            region.parent = operation
+            operation.regions.append(region)
+        if not operation.regions:
+            operation.location = self.place()
+        # Defined after the regions: they do not see the results.
+        for name, value in zip(names, operation.results):
+            self.define(name, value)
+        return operation
+
+    def constant(self) -> list[str]:
+        item = lambda: self.need(NUMBER, "a number")  # noqa: E731
+        return self.many(item, "]") if self.take("[") else [item()]
+
+    def operands(self, names: list[str]) -> tuple[list[Value], tuple[int, ...] | None]:
+        found: list[Value] = []
+        sizes = dict.fromkeys(names, 0)
+        named = False
+
+        def use() -> Value:
+            name = self.need(VALUE, "a value")
+            return self.values.get(name) or self.fail(f"a definition of {name} before its use")
+
+        def item() -> None:
+            nonlocal named
+            key = self.match(_KEY)
+            if key is None:
+                sizes[names[min(len(found), len(names) - 1)]] += 1
+                found.append(use())
+                return
+            named = True
+            if key not in sizes:
+                self.fail(f"one of {', '.join(names)}")
+            self.expect("=")
+            values = self.many(use, "]") if self.take("[") else [use()]
+            sizes[key] = len(values)
+            found.extend(values)
+
+        self.many(item, ")")
+        return found, tuple(sizes.values()) if named else None
+
+    def attributes(self) -> dict[str, Any]:
+        # `{` after an operation begins its attributes if a name and `=` follow, and a region otherwise.
+        if not re.compile(r"\s*\{[A-Za-z_]\w* = ").match(self.text, self.at):
+            return {}
+        self.expect("{")
+
+        def entry() -> tuple[str, Any]:
+            key = self.need(_NAME, "an attribute")
+            self.expect("=")
+            return key, self.attribute()
+
+        return dict(self.many(entry, "}"))
+
+    def attribute(self) -> Any:
+        text = self.string()
+        if text is not None:
+            return text
+        word = self.match(re.compile(r"(?:true|false)\b"))
+        if word:
+            return word == "true"
+        if self.take("type "):
+            return self.type()
+        if self.take("["):
+            return self.many(self.attribute, "]")
+        if self.take("{"):
+
+            def entry() -> tuple[str, Any]:
+                key = self.string() or self.fail("a key")
+                self.expect(":")
+                return key, self.attribute()
+
+            return dict(self.many(entry, "}"))
+        return int(self.need(re.compile(r"-?\d+"), "an attribute"))
+
+    def type(self) -> Type:
+        name = self.match(_SCALAR)
+        if name:
+            return Scalar(name)
+        if self.take("ptr<"):
+            elem = self.type()
+            self.expect(",")
+            space = self.need(_NAME, "a memory space")
+            self.expect(">")
+            return Ptr(elem, space)
+        for word, make in (("tile<", Tile), ("view<", View)):
+            if self.take(word):
+                shape = []
+                while size := self.match(_DIMENSION):
+                    shape.append(int(size[:-1]))
+                elem = self.type()
+                self.expect(">")
+                assert isinstance(elem, (Scalar, Ptr))
+                return make(tuple(shape), elem)  # type: ignore[arg-type]
+        self.fail("a type")
+
+    def place(self) -> Location:
+        if not self.take("@"):
+            return UNKNOWN
+        return self.places[int(self.need(_INTEGER, "a place"))]
