@@ -462,7 +462,9 @@ const char* const kCodes[] = {
     "Aborted",
     "Config",
     "NotSupported",
-    "Capture"};
+    "Capture",
+    "Refused"};
+static_assert(std::size(kCodes) == accelErrorRefused + 1);
 
 PyObject* g_error_type = nullptr;
 

@@ -61,6 +61,7 @@ def run_tests() -> subprocess.CompletedProcess[str]:
         "ASAN_OPTIONS": "detect_leaks=0:handle_segv=0",
     }
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not full and not sanitizer"]
+    command += ["--capture=sys"]  # a report of the sanitizer is no test's output
     here = Path(__file__)
     command += [str(here.parent), "--ignore", str(here.with_name("test_layering.py"))]
     return subprocess.run(command, capture_output=True, text=True, env=environment)
@@ -77,9 +78,12 @@ def main() -> int:
         sys.stdout.write(f"stress under {sanitizer} sanitizer, {seconds:g} s: {report}\n")
     done = run_tests()
     failures += done.returncode != 0
-    sys.stdout.write(
-        f"Python tests under address sanitizer: {done.stdout.splitlines()[-1] if done.stdout else done.stderr}\n"
+    report = (
+        done.stdout.splitlines()[-1]
+        if done.returncode == 0
+        else f"exit code {done.returncode}\n{done.stdout}{done.stderr}"
     )
+    sys.stdout.write(f"Python tests under address sanitizer: {report}\n")
     return 1 if failures else 0
 
 
