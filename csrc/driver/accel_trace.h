@@ -13,8 +13,7 @@ extern "C" {
 
 typedef enum accelTracePhase {
   // A launch. Enqueue comes on the enqueuing thread, under the stream's producer lock; Begin and
-  // End
-  // come on the worker, also for each node of a graph.
+  // End come on the worker, also for each node of a graph.
   accelTraceEnqueue = 0,
   accelTraceBegin = 1,
   accelTraceEnd = 2,
@@ -29,8 +28,7 @@ typedef enum accelTracePhase {
   // What comes next on `stream` waits for `source_ticket` of `source`.
   accelTraceWait = 6,
   // The host was told that `ticket` of `stream` is complete: by a wait or a query. With a range:
-  // all
-  // that `stream` did there is, which the allocator has found out.
+  // all that `stream` did there is, which the allocator has found out.
   accelTraceComplete = 7,
   // A range of device (on `stream`) or pinned memory has a new owner; a range belongs to nobody any
   // more and nothing queued uses it.

@@ -134,7 +134,7 @@ std::unique_ptr<at::ObserverContext> on_operator(const at::RecordFunction& funct
       const bool write = treatment[i] == accelAccessWrite;
       if (const auto text = check_host_access(tensor, name->name.c_str(), write)) {
         if (mode() == Mode::kWarn) {
-          TORCH_WARN(*text);
+          warn(*text);
           return;
         }
         guarded = guarded != nullptr ? std::move(guarded) : std::make_unique<Guarded>();

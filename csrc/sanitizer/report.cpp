@@ -1,5 +1,7 @@
 #include "report.h"
 
+#include <c10/util/Exception.h>
+
 #include <fstream>
 #include <sstream>
 
@@ -141,6 +143,12 @@ Report make_report(const Race& race) {
   text << "\n  fix: " << fix(race, first, second);
   report.text = text.str();
   return report;
+}
+
+void warn(const std::string& text) {
+  const c10::SourceLocation unknown{
+      nullptr, nullptr, 0}; // Python's line is told, and no file of ours
+  c10::warn(c10::Warning(c10::UserWarning(), unknown, text, /*verbatim=*/false));
 }
 
 } // namespace accel::sanitizer

@@ -49,4 +49,7 @@ struct Report {
 // Takes the GIL: called with nothing locked.
 Report make_report(const Race& race);
 
+// A UserWarning of that text alone.
+void warn(const std::string& text);
+
 } // namespace accel::sanitizer

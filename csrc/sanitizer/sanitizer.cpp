@@ -77,7 +77,7 @@ accelError_t before_launch(Detector& detector, const accelTraceEvent& event) {
   if (mode() == Mode::kRaise) {
     return accelTraceRefuse(report.text.c_str());
   }
-  TORCH_WARN(report.text);
+  warn(report.text);
   return accelSuccess;
 }
 
@@ -200,7 +200,7 @@ void host_access(const at::Tensor& tensor, const char* name, bool write) {
   }
   if (const auto text = check_host_access(tensor, name, write)) {
     TORCH_CHECK(mode() != Mode::kRaise, *text);
-    TORCH_WARN(*text);
+    warn(*text);
   }
 }
 

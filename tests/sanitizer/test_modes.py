@@ -99,7 +99,7 @@ def test_an_uncaught_race_ends_the_process(script):
 def test_it_shares_the_trace():
     with launches() as outer, sanitizer.enabled(), launches() as inner:
         torch.ones(3, device="accel").add_(1)
-    assert outer == inner == ["fill_", "add"]
+    assert outer == inner and [name for name in outer if name != "memset"] == ["fill_", "add"]  # but for poison
 
 
 def test_the_schedule_does_not_matter():

@@ -80,7 +80,7 @@ def test_importing_the_package_does_not_import_triton(script):
     script("""
         import sys
         import torch_accel, torch_accel.triton, torch_accel.triton.interpret.launch, torch_accel.triton.ir.lower_ttir
-        assert not {"triton", "llvmlite"} & set(sys.modules)
+        assert "triton" not in sys.modules
     """)
 
 

@@ -8,10 +8,13 @@ import torch_accel
 
 from . import ENVIRONMENT
 
-_missing = {name: value for name, value in ENVIRONMENT.items() if os.environ.get(name) != value}
-if _missing and torch_accel.is_initialized():
-    raise pytest.UsageError(
-        "accel is initialised already, and the conformance suite needs other settings: run it alone, or set "
-        + " ".join(f"{name}={value}" for name, value in _missing.items())
-    )
-os.environ.update(_missing)
+
+def pytest_pycollect_makemodule() -> None:
+    """Sets the variables before a file of tests is imported, for the suite alone: a test run of it is a run of its own."""
+    missing = {name: value for name, value in ENVIRONMENT.items() if os.environ.get(name) != value}
+    if missing and torch_accel.is_initialized():
+        raise pytest.UsageError(
+            "accel is initialised already, and the conformance suite needs other settings: run it alone, or set "
+            + " ".join(f"{name}={value}" for name, value in missing.items())
+        )
+    os.environ.update(missing)
