@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import triton
 
 from tests.triton.corpus import cases, modules, run_both
 from torch_accel.triton.ir import lower_ttir, printer, reader, text, verify
@@ -69,12 +70,19 @@ NOT_EMITTED = {
 }
 
 
+of_this_version = pytest.mark.skipif(
+    not triton.__version__.startswith("3.7."), reason="the lists are of what Triton 3.7 emits"
+)
+
+
+@of_this_version
 def test_corpus_has_every_operator_that_is_lowered():
     seen = {op.name for name in NAMES for op in modules(name)[0].walk()}
     assert seen | set(NOT_EMITTED) == lower_ttir.LOWERED
     assert not seen & set(NOT_EMITTED)
 
 
+@of_this_version
 def test_corpus_has_every_opcode():
     seen = {op.attributes["opcode"] for name in NAMES for op in modules(name)[1].walk() if op.name == "elementwise"}
     assert set(ELEMENTWISE) - seen == {"negf"}

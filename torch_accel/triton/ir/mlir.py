@@ -6,21 +6,21 @@ import re
 from typing import Any
 
 from .core import UNKNOWN, IRError, Location
-from .scanner import NUMBER, WORD, Scanner, bits_of_text
+from .scanner import NUMBER, WORD, Scanner, bits_of_text, pattern
 from .types import Constant, Function, Opaque, Ptr, Scalar, Tile, Type, element
 
-_SCALAR = re.compile(r"(?:i\d+|bf16|f\d+(?:E\d+M\d+(?:FN|B11)?(?:UZ)?)?|index|none|tf32)\b")
-_DIMENSION = re.compile(r"(\d+)x")
-INTEGER = re.compile(r"\d+")
+_SCALAR = pattern(r"(?:i\d+|bf16|f\d+(?:E\d+M\d+(?:FN|B11)?(?:UZ)?)?|index|none|tf32)\b")
+_DIMENSION = pattern(r"\d+x")
+INTEGER = pattern(r"\d+")
 _ALIAS = re.compile(r"^(#loc\d*) = ", re.M)
-LOCATION_REFERENCE = re.compile(r"#loc\d*")
-_ATTRIBUTE_NAME = re.compile(r'[A-Za-z_][\w$.]*|"[^"]*"')
-_RANGE_END = re.compile(r"(?:\d+)?:\d+")
-_WORDS = re.compile(r"(?:true|false|unit)\b")
-_BOOL = re.compile(r"true|false")
-_DIALECT_TYPE, _DIALECT_ATTRIBUTE = re.compile(r"![\w.]+"), re.compile(r"#[\w.]+")
+LOCATION_REFERENCE = pattern(r"#loc\d*")
+_ATTRIBUTE_NAME = pattern(r'[A-Za-z_][\w$.]*|"[^"]*"')
+_RANGE_END = pattern(r"(?:\d+)?:\d+")
+_WORDS = pattern(r"(?:true|false|unit)\b")
+_BOOL = pattern(r"true|false")
+_DIALECT_TYPE, _DIALECT_ATTRIBUTE = pattern(r"![\w.]+"), pattern(r"#[\w.]+")
 # Up to the next bracket; that of an arrow is none.
-_BRACKET = re.compile(r'(?:->|"[^"]*"|[^<>"])*?[<>]')
+_BRACKET = pattern(r'(?:->|"[^"]*"|[^<>"])*?[<>]')
 _SPACES = {0: "host", 1: "hbm", 3: "sram"}
 
 

@@ -11,6 +11,7 @@ func @add(%x: ptr<f32, hbm>, %n: i32) {
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy as np
 from .core import UNKNOWN, Block, Location, Operation, Value
 from .floats import bits_of, decode, encode, from_bits
 from .ops import OPERATORS, REQUIRED, groups
-from .scanner import WORD, quote, signed
+from .scanner import quote, signed
 from .types import Constant, Function, Opaque, Ptr, Scalar, Tile, View, element
 
 
@@ -175,4 +176,4 @@ def number(bits: int, elem: Scalar) -> str:
 
 def symbol(name: str) -> str:
     """A function's name, in quotes where it is more than a word."""
-    return name if WORD.fullmatch(name) else quote(name)
+    return name if re.fullmatch(r"[A-Za-z_][\w$.]*", name) else quote(name)

@@ -10,12 +10,14 @@ import re
 
 from .core import Block, Operation, Region, Value
 from .mlir import INTEGER, LOCATION_REFERENCE, Attributes
-from .scanner import VALUE
+from .scanner import VALUE, pattern
 from .types import Function, Opaque
 
-_USE = re.compile(VALUE.pattern + r"(?:#\d+)?")
-_BLOCK = re.compile(r"\^\w+")
+_USE = pattern(r"%[\w$.\-]+(?:#\d+)?")
+_BLOCK = pattern(r"\^\w+")
 _BLOCK_END = re.compile(r"\s*[}^]")
+_PROPERTIES = re.compile(r" <\{[^\n]*?\}>")
+_SIGNATURE = re.compile(r"[^\n]*?(?= loc\(|\n|\Z)")
 _PLACEHOLDER = Opaque("?")
 
 
@@ -57,12 +59,12 @@ class _Reader(Attributes):
             successors = [
                 blocks.setdefault(label, Block()) for label in self.many(lambda: self.need(_BLOCK, "a block"), "]")
             ]
-        attributes = self.dictionary("}>") if self.take("<{") else {}
+        attributes = dict(self.remembered(_PROPERTIES, lambda: self.dictionary("}>") if self.take("<{") else {}))
         regions = self.many(lambda: self.region(isolated=name == "tt.func"), ")") if self.take("(") else []
         if self.take("{"):
             attributes |= self.dictionary("}")
         self.expect(":")
-        signature = self.type()
+        signature = self.remembered(_SIGNATURE, self.type)
         assert isinstance(signature, Function)
         operation = Operation(
             name, operands, signature.results, attributes, regions, self.location(), successors=successors

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import functools
 import re
+from collections import defaultdict
 from collections.abc import Callable
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from .floats import bits_of, encode
-from .types import Scalar, element
+from .types import Scalar
 
 _T = TypeVar("_T")
-_SPACE = re.compile(r"(?:\s+|//[^\n]*)*")
-_NOTHING = re.compile("")
-_STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
+# Each way to match it differs in its first character: a pattern that fails after it does not try many.
+_BLANKS = r"\s*(?://[^\n]*(?:\n\s*|\Z))*"
 _ESCAPE = re.compile(r"\\([0-9A-Fa-f]{2}|.)")
-NUMBER = re.compile(r"-?0x[0-9A-Fa-f]+|-?\d+(?:\.\d*(?:[eE][-+]?\d+)?)?|-?inf|nan")
-WORD = re.compile(r"[A-Za-z_][\w$.]*")
-VALUE = re.compile(r"%[\w$.\-]+")
-_pattern = functools.cache(lambda literal: re.compile(re.escape(literal)))
+
+
+def pattern(text: str) -> re.Pattern[str]:
+    """What ``Scanner.match`` takes: a regular expression, with the blanks and comments that may come before it."""
+    return re.compile(f"{_BLANKS}({text})")
+
+
+NUMBER = pattern(r"-?0x[0-9A-Fa-f]+|-?\d+(?:\.\d*(?:[eE][-+]?\d+)?)?|-?inf|nan")
+WORD = pattern(r"[A-Za-z_][\w$.]*")
+VALUE = pattern(r"%[\w$.\-]+")
+_NOTHING = pattern("")
+_STRING = pattern(r'"(?:[^"\\]|\\.)*"')
+_literal = functools.cache(lambda literal: pattern(re.escape(literal)))
 
 
 class Scanner:
@@ -26,10 +35,11 @@ class Scanner:
 
     def __init__(self, text: str, what: str) -> None:
         self.text, self.at, self.what = text, 0, what
+        self._known: defaultdict[str, dict[str, Any]] = defaultdict(dict)
 
     def fail(self, expected: str) -> NoReturn:
         """Raises SyntaxError that shows the line."""
-        self.match(_NOTHING)
+        self.match(_NOTHING)  # to where the next text begins
         start = self.text.rfind("\n", 0, self.at) + 1
         line = self.text[start : (self.text.find("\n", self.at) + 1 or len(self.text) + 1) - 1]
         number = self.text.count("\n", 0, self.at) + 1
@@ -37,17 +47,27 @@ class Scanner:
 
     def match(self, pattern: re.Pattern[str]) -> str | None:
         """The text that the pattern matches here, consumed; None if it does not."""
-        blank = _SPACE.match(self.text, self.at)
-        self.at = blank.end() if blank else self.at
         found = pattern.match(self.text, self.at)
         if found is None:
             return None
         self.at = found.end()
-        return found[0]
+        return found[1]
+
+    def remembered(self, extent: re.Pattern[str], parse: Callable[[], _T]) -> _T:
+        """``parse()``, or what it gave for the same text before. ``extent`` matches the text that it will read, if it is short."""
+        found = extent.match(self.text, self.at)
+        known = self._known[extent.pattern]
+        if found is not None and found[0] in known:
+            self.at = found.end()
+            return known[found[0]]
+        value = parse()
+        if found is not None and self.at == found.end():
+            known[found[0]] = value
+        return value
 
     def take(self, literal: str) -> bool:
         """Consumes a literal if it is here."""
-        return self.match(_pattern(literal)) is not None
+        return self.match(_literal(literal)) is not None
 
     def need(self, pattern: re.Pattern[str], expected: str) -> str:
         """What the pattern matches, which must be here."""
@@ -102,4 +122,4 @@ def signed(bits: int, width: int) -> int:
     return bits - (1 << width) if width > 1 and bits >> (width - 1) else bits
 
 
-__all__ = ["NUMBER", "VALUE", "WORD", "Scanner", "bits_of_text", "element", "quote", "signed"]
+__all__ = ["NUMBER", "VALUE", "WORD", "Scanner", "bits_of_text", "pattern", "quote", "signed"]

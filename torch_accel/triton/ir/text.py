@@ -7,14 +7,19 @@ from typing import Any
 
 from .core import UNKNOWN, Block, Location, Operation, Region, Value
 from .ops import OPERATORS
-from .scanner import NUMBER, VALUE, WORD, Scanner, bits_of_text
+from .scanner import NUMBER, VALUE, WORD, Scanner, bits_of_text, pattern
 from .types import FLOAT_WIDTHS, Constant, Ptr, Scalar, Tile, Type, View, element
 
-_SCALAR = re.compile(rf"(?:i\d+|{'|'.join(sorted(FLOAT_WIDTHS, key=len, reverse=True))})\b")
-_DIMENSION = re.compile(r"(\d+)x")
-_INTEGER = re.compile(r"\d+")
-_NAME = re.compile(r"[A-Za-z_]\w*")
-_KEY = re.compile(r"[A-Za-z_]\w*(?==)")
+_SCALAR = pattern(rf"(?:i\d+|{'|'.join(sorted(FLOAT_WIDTHS, key=len, reverse=True))})\b")
+_DIMENSION = pattern(r"(\d+)x")
+_INTEGER = pattern(r"\d+")
+_NAME = pattern(r"[A-Za-z_]\w*")
+_KEY = pattern(r"[A-Za-z_]\w*(?==)")
+_PRIMARY = pattern(r"[\w$]+")
+_BOOL = pattern(r"(?:true|false)\b")
+_SIGNED = pattern(r"-?\d+")
+_ATTRIBUTES = re.compile(r"\s*\{[A-Za-z_]\w* = ")
+_END = pattern(r"\Z")
 _PLACE = re.compile(r"^@(\d+) = ", re.M)
 
 
@@ -53,7 +58,7 @@ class _Text(Scanner):
         block = Block()
         while self.take("func"):
             block.append(self.function())
-        if self.at != len(self.text):
+        if self.match(_END) is None:
             self.fail("a function")
         return Operation("module", regions=[Region([block])])
 
@@ -113,7 +118,7 @@ class _Text(Scanner):
         attributes: dict[str, Any] = {}
         if spec.primary:
             self.expect(".")
-            attributes[spec.primary] = self.need(re.compile(r"[\w$]+"), spec.primary)
+            attributes[spec.primary] = self.need(_PRIMARY, spec.primary)
         self.expect("(")
         operands, segments = self.operands([name for name, _ in spec.groups])
         attributes |= self.attributes()
@@ -186,7 +191,7 @@ class _Text(Scanner):
 
     def attributes(self) -> dict[str, Any]:
         # `{` after an operation begins its attributes if a name and `=` follow, and a region otherwise.
-        if not re.compile(r"\s*\{[A-Za-z_]\w* = ").match(self.text, self.at):
+        if not _ATTRIBUTES.match(self.text, self.at):
             return {}
         self.expect("{")
 
@@ -201,7 +206,7 @@ class _Text(Scanner):
         text = self.string()
         if text is not None:
             return text
-        word = self.match(re.compile(r"(?:true|false)\b"))
+        word = self.match(_BOOL)
         if word:
             return word == "true"
         if self.take("type "):
@@ -216,7 +221,7 @@ class _Text(Scanner):
                 return key, self.attribute()
 
             return dict(self.many(entry, "}"))
-        return int(self.need(re.compile(r"-?\d+"), "an attribute"))
+        return int(self.need(_SIGNED, "an attribute"))
 
     def type(self) -> Type:
         name = self.match(_SCALAR)
