@@ -217,8 +217,7 @@ def test_a_forked_child_holds_nothing(process, tmp_path, rule):
             d.ipc_import(file, d.Stream(0))
             child = os.fork()
             if child == 0:
-                signal.pause()
-            theirs.send(str(child).encode())
+                theirs.send(str(os.getpid()).encode())  # after what a fork does in the child
             signal.pause()
         theirs.close()
         d.init()
