@@ -6,7 +6,7 @@ by a hash of everything that goes into them.
 
 from __future__ import annotations
 
-import contextlib
+import fcntl
 import hashlib
 import os
 import shutil
@@ -42,15 +42,15 @@ def _cached(cache: Path, name: str, inputs: Sequence[Path], salt: object, make: 
     for path in inputs:
         digest.update(path.name.encode() + path.read_bytes())
     result = cache / digest.hexdigest()[:16] / name
-    if not result.exists():
-        cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache) as folder:
-            made = Path(folder) / name
-            make(made)
-            result.parent.mkdir(exist_ok=True)
-            # Another process may have made the same meanwhile.
-            with contextlib.suppress(OSError):
-                os.rename(made, result)
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / "lock").open("w") as lock:  # another process of the test run may be making the same
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not result.exists():
+            with tempfile.TemporaryDirectory(dir=cache) as folder:
+                made = Path(folder) / name
+                make(made)
+                result.parent.mkdir(exist_ok=True)
+                made.rename(result)
     return result
 
 
