@@ -139,13 +139,13 @@ F16, BF16, F32, F64 = (Scalar(name) for name in ("f16", "bf16", "f32", "f64"))
 
 
 def element(type: Type) -> Type:
-    """The element type of a tile; any other type is its own element."""
-    return type.elem if isinstance(type, Tile) else type
+    """The element type of a tile or buffer; any other type is its own element."""
+    return type.elem if isinstance(type, (Tile, Buf)) else type
 
 
 def shape(type: Type) -> tuple[int, ...]:
-    """The shape of a tile; () of a scalar or pointer."""
-    return type.shape if isinstance(type, Tile) else ()
+    """The shape of a tile or buffer; () of a scalar or pointer."""
+    return type.shape if isinstance(type, (Tile, Buf)) else ()
 
 
 def with_element(type: Type, elem: Scalar | Ptr) -> Type:

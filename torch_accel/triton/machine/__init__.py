@@ -12,7 +12,7 @@ value is a scalar, a pointer or a buffer. What a tile was is one of two things:
 arithmetic, scalar loads, stores and atomics, calls, and everything on whole buffers: `alloc`, `free`, `copy`, `recast`, `mma`,
 `mma_scaled`, `histogram`, `print`.
 
-**Lane level** is the body of a `loop`, and of a `vreduce` or `vscan` in it. Its block has an i32 index for each dimension, and its
+**Lane level** is the body of a `loop`, `vreduce` or `vscan`; they may nest, and each may stand at core level. Its block has an i32 index for each dimension, and its
 operations are the tile IR's on scalars: each runs once for each iteration. A lane's value may be used in nested bodies; what is made at
 core level is the same for all lanes. `if`, `for` and `while` may stand there too; then ``vec`` is -1 all around.
 

@@ -38,8 +38,6 @@ def _block(block: Block, bodies: list[Operation]) -> Iterator[tuple[Operation, s
                 yield op, f"a result is {value.type}, expected a scalar or a pointer"
         if bodies and op.name in _CORE:
             yield op, "it stands in a loop over lanes"
-        if not bodies and op.name in ("vreduce", "vscan"):
-            yield op, "it stands outside of a loop over lanes"
         if op.name in ("for", "while", "if", "yield", "condition", "return"):
             for value in op.operands:
                 if isinstance(value.type, Buf):
