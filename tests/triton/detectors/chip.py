@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tests.triton.detectors import bounds, nans, races, unwritten
+from torch_accel.triton.interpret.checks import Checks
 from torch_accel.triton.interpret.launch import launch
 
 #: (kind, program, name of the argument that the fault is about)
@@ -20,7 +21,10 @@ PROGRAMS: list[tuple[str, Callable[..., Any], str]] = [
 
 
 class Interpreter:
-    """NumPy arrays, and the tile IR's interpreter."""
+    """NumPy arrays, and the tile IR's interpreter with its detectors."""
+
+    def __init__(self, kinds: str) -> None:
+        self.checks = Checks(kinds)
 
     def array(self, values: np.ndarray) -> np.ndarray:
         """Memory with values."""
@@ -28,11 +32,11 @@ class Interpreter:
 
     def empty(self, shape: Any, dtype: Any = np.float32) -> np.ndarray:
         """Memory that nothing has written."""
-        return np.full(shape, 77, dtype)
+        return self.checks.empty(shape, dtype)
 
     def launch(self, kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
         """Runs a kernel to its end."""
-        launch(kernel, grid, *arguments, **constants)
+        launch(kernel, grid, *arguments, check=self.checks, **constants)
 
     def read(self, array: np.ndarray) -> np.ndarray:
         """The values in memory."""
