@@ -87,6 +87,16 @@ class Function:
         self.do(f"br label %{end}")
         self.label(end)
 
+    def branch(self, condition: str, yes: Callable[[], None], no: Callable[[], None]) -> None:
+        """Instructions for an i1 that holds, and for one that does not."""
+        labels = [self.fresh(hint) for hint in ("yes", "no", "end")]
+        self.do(f"br i1 {condition}, label %{labels[0]}, label %{labels[1]}")
+        for label, write in zip(labels, (yes, no)):
+            self.label(label)
+            write()
+            self.do(f"br label %{labels[2]}")
+        self.label(labels[2])
+
     @contextlib.contextmanager
     def loop(self, start: str, stop: str, step: str = "1", type: str = "i64") -> Iterator[str]:
         """For index = start; index < stop (signed); index += step. Gives the index."""

@@ -31,6 +31,11 @@ class Target:
         return f"{self.cpu}:{self.features}:{self.vector_bits}:llvm{'.'.join(map(str, binding.llvm_version_info))}"
 
     @property
+    def x86(self) -> bool:
+        """Whether it has x86's own instructions."""
+        return "x86_64" in binding.get_process_triple()
+
+    @property
     def attributes(self) -> str:
         """Attributes of every function: LLVM prefers half of AVX-512's registers unless it is told."""
         return f'"prefer-vector-width"="{self.vector_bits}" "min-legal-vector-width"="{self.vector_bits}" nounwind'

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..ir.types import Scalar, Type
+from ..ir.types import Ptr, Scalar, Type
 from .emit import Lanes
 from .formats import base
 from .scalars import size
@@ -24,7 +24,7 @@ def to_memory(e: Lanes, elem: Type, value: str) -> str:
     return e.convert("zext", "i1", "i8", value) if base(elem) == "i1" else value
 
 
-def load(e: Lanes, elem: Scalar, pointer: str, mask: str = "", volatile: bool = False) -> str:
+def load(e: Lanes, elem: Scalar | Ptr, pointer: str, mask: str = "", volatile: bool = False) -> str:
     """Neighbours from ``pointer`` on; 0 where the mask is false, and nothing is read there."""
     name, align = memory_base(elem), size(elem)
     if not mask:
@@ -38,7 +38,7 @@ def load(e: Lanes, elem: Scalar, pointer: str, mask: str = "", volatile: bool = 
     return from_memory(e, elem, value)
 
 
-def store(e: Lanes, elem: Scalar, value: str, pointer: str, mask: str = "") -> None:
+def store(e: Lanes, elem: Scalar | Ptr, value: str, pointer: str, mask: str = "") -> None:
     """Neighbours from ``pointer`` on, where the mask is true."""
     name, align = memory_base(elem), size(elem)
     value = to_memory(e, elem, value)
@@ -49,3 +49,23 @@ def store(e: Lanes, elem: Scalar, value: str, pointer: str, mask: str = "") -> N
             f"call void @llvm.masked.store.{e.suffix(name)}.p0"
             f"({e.type(name)} {value}, ptr align {align} {pointer}, {e.type('i1')} {mask})"
         )
+
+
+def gather(e: Lanes, elem: Scalar | Ptr, pointers: str, mask: str) -> str:
+    """Elements at a vector of pointers; 0 where the mask is false, and nothing is read there."""
+    name = memory_base(elem)
+    value = e.op(
+        f"call {e.type(name)} @llvm.masked.gather.{e.suffix(name)}.{e.suffix('p0')}"
+        f"({e.type('ptr')} align {size(elem)} {pointers}, {e.type('i1')} {mask or 'splat (i1 true)'}, {e.type(name)} zeroinitializer)"
+    )
+    return from_memory(e, elem, value)
+
+
+def scatter(e: Lanes, elem: Scalar | Ptr, value: str, pointers: str, mask: str) -> None:
+    """Writes elements at a vector of pointers, in ascending order of lanes, where the mask is true."""
+    name = memory_base(elem)
+    value = to_memory(e, elem, value)
+    e.function.do(
+        f"call void @llvm.masked.scatter.{e.suffix(name)}.{e.suffix('p0')}"
+        f"({e.type(name)} {value}, {e.type('ptr')} align {size(elem)} {pointers}, {e.type('i1')} {mask or 'splat (i1 true)'})"
+    )
