@@ -81,7 +81,7 @@ class Engine:
         values = self.values
         values.update(zip(block.arguments, arguments))
         for operation in block.operations:
-            operands = [values[value] for value in operation.operands]
+            operands = [self.operand(value) for value in operation.operands]
             handler = self.handlers.get(operation.name)
             if handler is None:
                 return operation, operands
@@ -93,6 +93,10 @@ class Engine:
                 values.update(zip(operation.results, results))
         raise AssertionError(f"block of '{block.parent and block.parent.parent}' without terminator")
 
+    def operand(self, value: Value) -> Array:
+        """A value, where an operation uses it."""
+        return self.values[value]
+
     def region(self, region: Region, arguments: Sequence[Array] = ()) -> list[Array]:
         """What a region with one block gives."""
         return self.block(region.block, arguments)[1]
@@ -101,7 +105,7 @@ class Engine:
         """Operands are lower, upper, step and the loop's values."""
         limits = [array.view(f"uint{array.itemsize * 8}") if no_sign else array for array in operands[:3]]
         values = operands[3:]
-        for index in range(*(int(limit) for limit in limits)):
+        for index in range(*(limit.item() for limit in limits)):
             values = self.region(op.regions[0], [np.array(index).astype(operands[0].dtype), *values])
         return values
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from .. import frontend
+from .. import frontend, passes
 from ..ir import lower_ttir, reader, verify
-from . import raw, tile
+from . import machine, raw, tile, validate
 from .memory import Memory
 
 _TYPES = {
@@ -35,14 +36,15 @@ def launch(
 
     ``arguments`` are the kernel's parameters but the constexpr ones, which are given by name. Arrays must be C-contiguous; bf16 and
     the 8-bit floats are arrays of their bits (uint16, uint8), and ``signature`` names their type: ``{"x": "*bf16"}``. A Python int is
-    an i32, or an i64 if it needs one; a float is an fp32. ``level`` is "tile", the tile IR, or "ttir", Triton's IR decoded apart
-    from it. ``say`` takes the lines of ``device_print``.
+    an i32, or an i64 if it needs one; a float is an fp32. ``level`` is "tile", the tile IR, "ttir", Triton's IR decoded apart
+    from it, or "machine", what code is made of. ``say`` takes the lines of ``device_print``. With ``TRITON_ACCEL_VERIFY=each`` in the environment
+    the kernel runs at all levels and after every pass, and a difference in any bit raises ``validate.Miscompiled``.
 
     Raises KernelFault with the kernel's line, program and lane for an access outside of all arrays and for a ``device_assert`` that
     does not hold; IRError for an operator that is not supported.
     """
-    if level not in ("tile", "ttir"):
-        raise ValueError(f"accel: level is '{level}', expected 'tile' or 'ttir'")
+    if level not in ("tile", "ttir", "machine"):
+        raise ValueError(f"accel: level is '{level}', expected 'tile', 'ttir' or 'machine'")
     names = [name for name in kernel.arg_names if name not in constants]
     if len(names) != len(arguments):
         raise TypeError(
@@ -51,6 +53,9 @@ def launch(
     known = {name: (signature or {}).get(name) or _type(name, value) for name, value in zip(names, arguments)}
     types = {name: known.get(name, "constexpr") for name in kernel.arg_names}
     module = reader.read(frontend.ttir(kernel, types, constants, options=frontend.Options(debug=True)))
+    if os.environ.get("TRITON_ACCEL_VERIFY") == "each":
+        validate.validate(module, kernel.fn.__name__, grid, arguments, say)
+        return
     memory = Memory()
     passed = [memory.add(v, n) if isinstance(v, np.ndarray) else v for n, v in zip(names, arguments)]
     if level == "ttir":
@@ -58,6 +63,9 @@ def launch(
         return
     lowered = lower_ttir.lower(module)
     verify.verify(lowered)
+    if level == "machine":
+        machine.run(passes.machine_ir(lowered), kernel.fn.__name__, grid, passed, memory, say)
+        return
     tile.run(lowered, kernel.fn.__name__, grid, passed, memory, say)
 
 
