@@ -58,7 +58,7 @@ def compile_machine(module: Operation, *, name: str, target: llvm.Target | None 
 
 
 def _function(module: Module, op: Operation, locations: list[Location]) -> None:
-    """i32 (context, frame, arguments, places of results): 0, or 1 when the program is to stop."""
+    """i32 (context, frame, arguments, places of results): 0, or a status of ``control`` when the program is to stop."""
     block, returns = op.regions[0].block, list(attribute(op, "returns"))
     arguments = [(parameter(value.type), f"%a{index}") for index, value in enumerate(block.arguments)]
     results = [("ptr", f"%r{index}") for index in range(len(returns))]
@@ -87,7 +87,9 @@ def _entry(module: Module, op: Operation, name: str) -> None:
         given.append(f"{base(elem)} {from_memory(e, elem, read)}")
     frame = function.op(f"load ptr, ptr {field(function, 'sram')}")
     head = ", ".join(["ptr %context", f"ptr {frame}", *given])
-    function.do(f"ret i32 {function.op(f'call i32 @{control.inner_name(name)}({head})')}")
+    status = function.op(f"call i32 @{control.inner_name(name)}({head})")
+    wrong = function.op(f"icmp eq i32 {status}, {control.FAULT}")  # a program that was aborted has no fault of its own
+    function.do(f"ret i32 {function.op(f'zext i1 {wrong} to i32')}")
     function.finish()
 
 

@@ -10,6 +10,9 @@ from .context import ASSERT, field, write_fault
 from .formats import base
 from .values import Code, Lane, parameter
 
+# What a function returns but 0.
+FAULT, ABORTED = 1, 2
+
 
 def _places(code: Code, values: Sequence[Value]) -> list[tuple[str, str]]:
     """LLVM type and place of each."""
@@ -85,13 +88,13 @@ def _poll(code: Code, op: Operation) -> None:
     word = function.op(f"load ptr, ptr {field(function, 'abort')}")
     stop = function.op(f"icmp ne i32 {function.op(f'load volatile i32, ptr {word}')}, 0")
     with function.when(stop):
-        leave(code, 1)
+        leave(code, str(ABORTED))
     memory = ("load", "atomic_rmw", "atomic_cas")
     if code.module.target.x86 and any(one.name in memory for one in op.walk()):
         function.do("call void @llvm.x86.sse2.pause()")
 
 
-def leave(code: Code, status: int) -> None:
+def leave(code: Code, status: str) -> None:
     """Returns from here; a block that nothing reaches follows."""
     code.function.do(f"ret i32 {status}")
     code.function.label(code.function.fresh("dead"))
@@ -106,7 +109,7 @@ def call(code: Code, op: Operation) -> None:
     arguments = ", ".join(["ptr %context", f"ptr {below}", *given, *(f"ptr {place}" for _, place in places)])
     status = function.op(f"call i32 @{inner_name(attribute(op, 'callee'))}({arguments})")
     with function.when(function.op(f"icmp ne i32 {status}, 0")):
-        leave(code, 1)
+        leave(code, status)
     code.values.update(zip(op.results, _take(code, places)))
 
 
@@ -129,4 +132,4 @@ def assert_(code: Code, op: Operation) -> None:
     bad = e.binary("xor", "i1", lane.text, e.const("i1", 1))
     with function.when(e.any(bad)):
         write_fault(function, ASSERT, code.site(op.location), f"device_assert: {attribute(op, 'message')}")
-        leave(code, 1)
+        leave(code, str(FAULT))

@@ -16,7 +16,7 @@ _TWO = ("atan2", "fmod", "hypot", "nextafter", "pow", "remainder")
 # symbol: number of operands; those of float32 are exact functions, all others are called on float64
 SYMBOLS = {**dict.fromkeys(_ONE, 1), **dict.fromkeys((*_TWO, "fmodf", "nextafterf"), 2)}
 # Objects name them with this in front: a kernel may itself be called "exp".
-PREFIX = "accel_libm_"
+PREFIX = "accel_libc_"
 
 
 def call(lanes: Lanes, symbol: str, base: str, values: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ..ir.core import Operation
 from ..ir.types import F32, F64, Ptr, Scalar, element
 from ..machine.ops import attribute
-from . import access, atomics, buffers, control, extern, loops, matrix, scalars
+from . import access, atomics, buffers, control, debug, extern, loops, matrix, scalars
 from .values import Code, elem_of, literal
 
 Handler = Callable[[Code, Operation], None]
@@ -86,6 +86,7 @@ HANDLERS: dict[str, Handler] = {
     "while": control.while_,
     "call": control.call,
     "assert": control.assert_,
+    "print": debug.print_,
     **dict.fromkeys(("assume", "barrier", "free"), _nothing),
     "access": access.access,
     "load": access.load,
