@@ -29,7 +29,7 @@ typedef struct accelGridFault {
   uint32_t program[3]; // set by the driver
   uint32_t site; // index into accelModuleInfo::sites
   int64_t values[4]; // what the message is about; the driver does not read them
-  char text[256]; // a sentence without a full stop, or empty
+  char text[256]; // what is wrong, without a full stop; empty: the driver says it by kind
 } accelGridFault;
 
 // Handed to each program, in turn, by the core that runs it.

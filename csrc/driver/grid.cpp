@@ -88,11 +88,9 @@ void report(const accelModule& module, const accelGridFault& fault) {
   if (fault.site < module.sites.size()) {
     text += " at " + module.sites[fault.site];
   }
-  text += std::string(": ") + describe(fault.kind);
-  if (fault.text[0] != '\0') {
-    text += ": " + std::string(fault.text, strnlen(fault.text, sizeof(fault.text)));
-  }
-  accelSetKernelError((text + "; " + remedy(fault.kind)).c_str());
+  const std::string said(fault.text, strnlen(fault.text, sizeof(fault.text)));
+  text += ": " + (said.empty() ? describe(fault.kind) : said) + "; " + remedy(fault.kind);
+  accelSetKernelError(text.c_str());
 }
 
 accelError_t run(const void* payload) {
