@@ -9,7 +9,7 @@ from tests.triton.corpus import cases, modules
 from torch_accel.triton import frontend, passes
 from torch_accel.triton.interpret.launch import launch
 from torch_accel.triton.interpret.validate import validate
-from torch_accel.triton.ir import printer, text
+from torch_accel.triton.ir import lower_ttir, printer, reader, text
 from torch_accel.triton.machine.ops import MACHINE
 
 NAMES = list(cases())
@@ -51,6 +51,80 @@ def test_launch_validates_when_it_is_asked_to(monkeypatch):
     launch(noisy, (2,), x, y, 6, B=4, say=said.append)
     np.testing.assert_array_equal(y, x + 1)
     assert len(said) == 8
+
+
+@triton.jit
+def add_one(x, y, B: tl.constexpr):
+    i = tl.arange(0, B)
+    tl.store(y + i, tl.load(x + i) + 1)
+
+
+def test_validation_keeps_arrays_that_share_memory(monkeypatch):
+    monkeypatch.setenv("TRITON_ACCEL_VERIFY", "each")
+    whole = np.arange(16, dtype=np.int32)
+    launch(add_one, (1,), whole, whole[1:9], B=8)
+    np.testing.assert_array_equal(whole, [0, *range(1, 9), *range(9, 16)])
+    launch(add_one, (1,), whole[4:12], whole, B=8)
+    np.testing.assert_array_equal(whole, [*range(5, 13), *range(8, 16)])
+
+
+@triton.jit
+def grouped_matmul(a, b, c, m, n, k, sam, sbk, scm, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """Triton's tutorial: pointers that move, and rows modulo the size."""
+    pid, columns = tl.program_id(0), tl.cdiv(n, BN)
+    pm, pn = pid // columns, pid % columns
+    i, j, r = (pm * BM + tl.arange(0, BM)) % m, (pn * BN + tl.arange(0, BN)) % n, tl.arange(0, BK)
+    ap, bp = a + i[:, None] * sam + r[None, :], b + r[:, None] * sbk + j[None, :]
+    acc = tl.zeros((BM, BN), tl.float32)
+    for at in range(tl.cdiv(k, BK)):
+        x = tl.load(ap, mask=r[None, :] < k - at * BK, other=0.0)
+        y = tl.load(bp, mask=r[:, None] < k - at * BK, other=0.0)
+        acc = tl.dot(x, y, acc)
+        ap += BK
+        bp += BK * sbk
+    cm, cn = pm * BM + tl.arange(0, BM), pn * BN + tl.arange(0, BN)
+    tl.store(c + scm * cm[:, None] + cn[None, :], acc, mask=(cm[:, None] < m) & (cn[None, :] < n))
+
+
+def grouped_matmul_ir():
+    signature = (
+        dict.fromkeys(grouped_matmul.arg_names, "i32")
+        | dict.fromkeys("abc", "*fp32")
+        | dict.fromkeys(("BM", "BN", "BK"), "constexpr")
+    )
+    return reader.read(frontend.ttir(grouped_matmul, signature, {"BM": 8, "BN": 8, "BK": 8}))
+
+
+@pytest.mark.parametrize("sizes", [(16, 16, 16), (20, 12, 30)])
+def test_matmul_of_the_tutorial(sizes):
+    m, n, k = sizes
+    rng = np.random.default_rng(0)
+    a, b, c = rng.random((m, k), np.float32), rng.random((k, n), np.float32), np.zeros((m, n), np.float32)
+    grid = (-(-m // 8) * -(-n // 8),)
+    validate(grouped_matmul_ir(), "grouped_matmul", grid, [a, b, c, m, n, k, k, n, n])
+    np.testing.assert_allclose(c, a @ b, rtol=1e-5)
+
+
+def test_matmul_of_the_tutorial_has_affine_loads():
+    """Pointers that move are scalars, their tests stand before the loop, the product is accumulated in place."""
+    module = passes.machine_ir(lower_ttir.lower(grouped_matmul_ir()))
+    known = list(module.walk())
+    assert [str(op.result.type) for op in known if op.name == "alloc"] == [
+        "buf<8x8xf32, sram, row, 64>" for _ in ("acc", "x", "y")
+    ]
+    (loop,) = (op for op in known if op.name == "for")
+    inside = loop.regions[0].block.operations
+    assert [op.name for op in inside if op.name not in ("elementwise", "cast", "cmp", "const")] == [
+        *("alloc", "if", "alloc", "if", "mma", "free", "free", "yield")
+    ]
+    for versions in (op for op in inside if op.name == "if"):
+        assert versions.operands[0].owner.parent is not loop.regions[0].block
+        fast, slow = (
+            [op for op in versions.walk() if op.name == "load" and op.parent.parent.parent.parent.parent is region]
+            for region in versions.regions
+        )
+        assert [op.operands[0].owner.name for op in fast] == ["access"]
+        assert [op.operands[0].owner.name for op in slow] == ["elementwise"]
 
 
 @triton.jit

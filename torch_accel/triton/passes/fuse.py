@@ -14,7 +14,7 @@ from ..analysis.axis import Affine, Axes, Poly, divisor, wide
 from ..analysis.order import WRITES, Order
 from ..ir.core import Operation, Value
 from ..ir.ops import attribute
-from ..ir.types import Ptr, Scalar, Tile, Type, shape
+from ..ir.types import Ptr, Scalar, Tile, Type, element, shape
 from .lanes import ELEMENTS, unit_reshape
 
 # Operations of a body that are as cheap as reading a buffer, and what others cost beside them.
@@ -156,6 +156,8 @@ class _Fuse:
             return False
         if tree.depth > DEEP or (op.name == "load" and attribute(op, "volatile")):
             return False
+        if not points or (isinstance(element(value.type), Ptr) and self.axes.of(value)):
+            return True  # never computed, or no more than an offset
         if not tree.reads and tree.cost <= SMALL:
             return True
         if any(self.order.deeper(op, point) for point in points):
