@@ -16,9 +16,10 @@ NAMES = list(cases())
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_level_gives_the_same_bits(name):
+@pytest.mark.parametrize("fuse", [False, True], ids=["plain", "fused"])
+def test_every_level_gives_the_same_bits(name, fuse):
     case = cases()[name]
-    validate(modules(name)[0], case.kernel.fn.__name__, case.grid, case.arguments())
+    validate(modules(name)[0], case.kernel.fn.__name__, case.grid, case.arguments(), fuse=fuse)
 
 
 @pytest.mark.parametrize("name", NAMES)

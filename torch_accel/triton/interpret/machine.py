@@ -1,8 +1,8 @@
 """Runs the machine IR: the definition of what its operators do. Lanes are axes of arrays, so that a loop's operations run once each.
 
 Inside of loops, a lane's value is an array with an axis for each loop around it (of one dimension each, size 1 where it is the
-same for all lanes). ``group`` runs as many iterations of a loop at a time instead of all, where it reads what it might write: a loop
-whose iterations touch what others write then gives something else.
+same for all lanes). ``group`` runs as many iterations of a loop at a time instead of all, where it reads what it might write, and
+along ``vec`` first: a loop whose iterations touch what others write, or whose order matters, then gives something else.
 """
 
 from __future__ import annotations
@@ -107,15 +107,19 @@ def touches(op: Operation) -> bool:
 
 def _loop(engine: _Core, op: Operation, args: list[Array]) -> None:
     dims, body = tuple(attribute(op, "dims")), op.regions[0]
-    group = 1 if serial(op) else engine.group if touches(op) else 0
+    vec = attribute(op, "vec")
+    turned = 0 <= vec < len(dims) - 1
+    group = 1 if serial(op) else engine.group if touches(op) or turned else 0
     if not group:
         indices = [engine.index(dims, axis) for axis in range(len(dims))]
         with engine.within((*engine.lanes, *dims)):
             engine.region(body, indices)
         return
     count = int(np.prod(dims))
+    axes = [axis for axis in range(len(dims)) if not turned or axis != vec] + [vec] * turned
     for start in range(0, count, group):
-        places = np.unravel_index(np.arange(start, min(start + group, count)), dims) if dims else ()
+        given = np.unravel_index(np.arange(start, min(start + group, count)), [dims[axis] for axis in axes])
+        places = [given[axes.index(axis)] for axis in range(len(dims))]
         shape = (1,) * len(engine.lanes) + (min(group, count - start),)
         with engine.within((*engine.lanes, shape[-1])):
             engine.region(body, [place.astype(np.int32).reshape(shape) for place in places])

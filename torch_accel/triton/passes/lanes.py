@@ -7,12 +7,18 @@ one where its operands are known: what does not depend on a loop's index is comp
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+from ..analysis.axis import Affine, Poly, constant
 from ..ir.core import UNKNOWN, Block, Operation, Region, Value
-from ..ir.types import I32, Buf, Constant, Scalar, Tile, Type, element, shape
+from ..ir.types import I32, I64, Buf, Constant, Scalar, Tile, Type, element, shape
 from ..machine.ops import MACHINE
+
+if TYPE_CHECKING:
+    from .fuse import Plan
 
 Index = Value | int  # an i32 of a lane, or a constant
 _Rule = Callable[["Emitter", Operation, Value, tuple[Index, ...]], Value]
@@ -27,10 +33,29 @@ class Scope:
         self.known: dict[Any, Value] = {}
 
 
-class Emitter:
-    """``scalars``: the machine's values of the tile IR's scalars; ``buffers``: where the tiles are that have been materialised."""
+@dataclass(frozen=True)
+class Access:
+    """An affine access that was emitted: ``load`` is the tile that it gives, None of a store. ``strides`` are by index arguments."""
 
-    def __init__(self) -> None:
+    load: Value | None
+    address: Value
+    form: Affine
+    offset: Poly
+    strides: dict[Value, Poly]
+
+
+class Emitter:
+    """``scalars``: the machine's values of the tile IR's scalars; ``buffers``: where the tiles are that have been materialised.
+
+    ``accesses`` collects what `address` makes affine; None: addresses are computed in each lane.
+    """
+
+    accesses: list[Access] | None = None
+    slow = False  # whether what is emitted is a nest's version without affine addresses, a loop of single lanes
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.sizes: dict[Value, int] = {}  # of index arguments
         self.scopes: list[Scope] = []
         self.levels: dict[Value, int] = {}
         self.scalars: dict[Value, Value] = {}
@@ -54,9 +79,12 @@ class Emitter:
         """The level of the innermost block of the core: what reads memory stays there."""
         return max(level for level, scope in enumerate(self.scopes) if scope.core)
 
-    def body(self, arguments: Sequence[Type], fill: Callable[[Block], Sequence[Value]]) -> Region:
-        """A region of lanes: ``fill`` is given its block, and gives what it yields."""
+    def body(
+        self, arguments: Sequence[Type], fill: Callable[[Block], Sequence[Value]], dims: tuple[int, ...] = ()
+    ) -> Region:
+        """A region of lanes: ``fill`` is given its block, and gives what it yields. ``dims``: sizes of its indices."""
         block = Block(arguments)
+        self.sizes.update(zip(block.arguments, dims))
         with self.scope(block, core=False):
             self.append(Operation("yield", fill(block), location=self.location))
         return Region([block])
@@ -91,10 +119,65 @@ class Emitter:
             fill(tuple(block.arguments))
             return ()
 
-        region = self.body([I32] * len(dims), body)
-        vec = len(dims) - 1 if dims and not serial(region) else -1
+        region = self.body([I32] * len(dims), body, dims)
+        vec = -1 if self.slow else self.vector(region, dims)
         known = {"dims": list(dims), "vec": vec} | attributes
         return self.append(Operation("loop", attributes=known, regions=[region], location=self.location))
+
+    def vector(self, region: Region, dims: tuple[int, ...]) -> int:
+        """The dimension for the lanes of vectors: the last one, or one along which memory is read or written without gaps.
+
+        Lanes that write one element do so in order only along the last one.
+        """
+        if not dims or serial(region):
+            return -1
+        last, made = len(dims) - 1, self.accesses or ()
+        effects = [op for op in region.block.operations if op.name.startswith(("store", "atomic"))]
+        stored = [one for one in made if one.load is None and set(one.strides) & set(region.block.arguments)]
+        if len(effects) > len(stored) or not all(injective(one.strides, self.sizes) for one in stored):
+            return last
+        dense = [sum(one.strides.get(index, Poly()).number == 1 for one in made) for index in region.block.arguments]
+        return last if dense[last] >= max(dense) else dense.index(max(dense))
+
+    # addresses
+
+    def poly(self, poly: Poly) -> Value:
+        """A polynomial's number, an i64."""
+        sums = []
+        for factors, number in poly.terms:
+            parts = [self.wide(factor) for factor in factors]
+            parts += [self.constant(number, I64)] if number != 1 or not factors else []
+            sums.append(functools.reduce(lambda a, b: self.compute("muli", a, b), parts))
+        return functools.reduce(lambda a, b: self.compute("addi", a, b), sums) if sums else self.constant(0, I64)
+
+    def wide(self, value: Value) -> Value:
+        """A scalar integer of the tile IR as an i64."""
+        made = self.scalars[value]
+        return made if made.type == I64 else self.add("cast", (made,), I64, kind="extsi")
+
+    def address(self, tile: Value, at: tuple[Index, ...], load: Value | None) -> Value:
+        """The address of an element: affine in the lanes' indices where that is known and wanted."""
+        form = self.plan.axes.of(tile) if self.accesses is not None else None
+        if form is None or form.base is None:
+            return self.at(tile, at)
+        offset, strides = form.offset, dict[Value, Poly]()
+        for index, stride in zip(at, form.strides):
+            if isinstance(index, int):
+                offset = offset + stride * constant(index)
+            elif stride.terms:
+                strides[index] = strides.get(index, Poly()) + stride
+        assert self.accesses is not None
+        around = {
+            index for scope in self.scopes if not scope.core for index in scope.block.arguments if index in self.sizes
+        }
+        every = {index: strides.get(index, Poly()) for index in at if not isinstance(index, int)}
+        if not around.issuperset(every):
+            return self.at(tile, at)
+        self.accesses.append(Access(load, tile, form, offset, every))
+        operands = [self.scalars[form.base], self.poly(offset), *map(self.poly, strides.values()), *strides]
+        align = self.plan.align(form.base, offset, element(tile.type))
+        more = {"align": align} if align > 1 else {}
+        return self.add("access", operands, element(tile.type), segments=(1, 1, len(strides), len(strides)), **more)
 
     # elements
 
@@ -153,6 +236,17 @@ class Emitter:
         operands = [self.scalars[value] for value in op.operands]
         made = Operation(op.name, operands, types, op.attributes, regions, op.location, op.segments)
         self.scalars.update(zip(op.results, self.append(made).results))
+
+
+def injective(strides: dict[Value, Poly], sizes: dict[Value, int]) -> bool:
+    """Whether different indices give different elements, as far as numbers show."""
+    steps = sorted((abs(poly.number or 0), sizes[index]) for index, poly in strides.items() if sizes[index] > 1)
+    reach = 0
+    for step, size in steps:
+        if step <= reach:
+            return False
+        reach += step * (size - 1)
+    return True
 
 
 def serial(region: Region) -> bool:
@@ -216,6 +310,18 @@ def _gather(em: Emitter, op: Operation, value: Value, at: tuple[Index, ...]) -> 
     return em.read(em.buffers[source], (*at[:axis], picked, *at[axis + 1 :]))
 
 
+def _load(em: Emitter, op: Operation, value: Value, at: tuple[Index, ...]) -> Value:
+    """By an affine address where there is one and it is wanted."""
+    rest = [em.at(operand, at) for operand in op.operands[1:]]
+    return em.add(
+        "load",
+        [em.address(op.operands[0], at, value), *rest],
+        element(value.type),
+        segments=op.segments,
+        **op.attributes,
+    )
+
+
 def _same(em: Emitter, op: Operation, value: Value, at: tuple[Index, ...]) -> Value:
     operands = [em.at(operand, at) for operand in op.operands]
     return em.add(op.name, operands, element(value.type), segments=op.segments, **op.attributes)
@@ -232,5 +338,6 @@ ELEMENTS: dict[str, _Rule] = {
     "reshape": _reshape,
     "split": _split,
     "gather": _gather,
-    **dict.fromkeys(("elementwise", "cast", "bitcast", "select", "cmp", "extern_math", "load", "poison"), _same),
+    **dict.fromkeys(("elementwise", "cast", "bitcast", "select", "cmp", "extern_math", "poison"), _same),
+    "load": _load,
 }

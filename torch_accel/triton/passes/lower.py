@@ -1,7 +1,6 @@
 """The tile IR to the machine IR: each tile that is not computed where it is used becomes a buffer, filled by a loop nest of its own.
 
-``inline`` says which tiles are computed in the nests that use them; an empty set gives the plain lowering, in which every tile is
-a buffer. Control flow carries scalars; a tile that it carries has a buffer that is made before.
+A plan says which tiles are computed in the nests that use them; without one, every tile is a buffer. Control flow carries scalars; a tile that it carries has a buffer that is made before.
 """
 
 from __future__ import annotations
@@ -13,19 +12,21 @@ from typing import Any
 from ..ir.core import Block, IRError, Operation, Region, Value
 from ..ir.ops import attribute, groups
 from ..ir.types import I32, Buf, Tile, Type, element, shape
+from . import guards
+from .fuse import Plan
 from .lanes import ELEMENTS, Emitter, serial, unit_reshape
 
 _Rule = Callable[["_Function", Operation], None]
 
 
-def lower(module: Operation, inline: Callable[[Operation], set[Value]] = lambda function: set()) -> Operation:
+def lower(module: Operation, planner: Callable[[Operation], Plan] = lambda function: Plan()) -> Operation:
     """The machine IR of a verified module of the tile IR. Frees and places of buffers are the next passes' work.
 
     Raises IRError, with the kernel's line, for what the machine IR does not have.
     """
     block = Block()
     for function in module.regions[0].block.operations:
-        block.append(_Function(inline(function)).function(function))
+        block.append(_Function(planner(function)).function(function))
     return Operation("module", regions=[Region([block])], location=module.location)
 
 
@@ -36,10 +37,6 @@ def storage(type: Type) -> Buf:
 
 
 class _Function(Emitter):
-    def __init__(self, inline: set[Value]) -> None:
-        super().__init__()
-        self.inlined = inline
-
     def function(self, op: Operation) -> Operation:
         """A `func` of a `func`: its tiles' arguments are buffers, and those that it returns are buffers among its last arguments."""
         source = op.regions[0].block
@@ -85,14 +82,60 @@ class _Function(Emitter):
             else self.append(Operation("recast", (buf,), (type,), location=self.location)).result
         )
 
+    def made(self, value: Value) -> Value:
+        """The buffer that a tile goes into: a new one, or the one that it takes over."""
+        old = self.plan.reuse.get(value)
+        return self.alloc(value.type, value.name) if old is None else self.buffers[old]
+
     def nest(self, value: Value, buf: Value) -> None:
         """Fills a buffer with a tile."""
-        self.loop(shape(value.type), lambda at: self.write(buf, self.at(value, at), at))
+        self.each(shape(value.type), lambda at: self.write(buf, self.at(value, at), at))
+
+    def each(self, dims: tuple[int, ...], fill: Callable[[tuple[Value, ...]], None], **attributes: Any) -> None:
+        """A loop over lanes, in two versions if it needs a test."""
+
+        def build() -> Sequence[Value]:
+            self.loop(dims, fill, **attributes)
+            return ()
+
+        self.versions(build)
+
+    def versions(self, build: Callable[[], Sequence[Value]]) -> Sequence[Value]:
+        """A nest with affine addresses. Where these, or loads beside its store, need a test, an `if` has it without them too."""
+        if not self.plan.fused or self.accesses is not None or self.slow:
+            return build()
+        self.accesses = []
+        fast = Block()
+        with self.scope(fast, core=True):
+            results = build()
+        accesses, self.accesses = self.accesses, None
+        tests = guards.conditions(self, accesses)
+        if not tests:
+            for op in fast.operations:
+                self.append(op)
+            return results
+        slow = Block()
+        location = self.location
+        with self.scope(slow, core=True):
+            self.slow = True
+            exposed = [load for load in guards.exposed(self, accesses) if load not in self.buffers]
+            for load in exposed:
+                self.materialise(load)
+            others = build()
+            self.slow = False
+            for load in exposed:
+                del self.buffers[load]
+        for block, given in ((fast, results), (slow, others)):
+            block.append(Operation("yield", given, location=location))
+        types = [value.type for value in results]
+        go = guards.both(self, tests)
+        regions = [Region([fast]), Region([slow])]
+        return self.append(Operation("if", (go,), types, regions=regions, location=location)).results
 
     def materialise(self, value: Value) -> Value:
         """The buffer of a tile, filled here if it has none."""
         if value not in self.buffers:
-            buf = self.alloc(value.type, value.name)
+            buf = self.made(value)
             self.nest(value, buf)
             self.buffers[value] = buf
         return self.buffers[value]
@@ -127,7 +170,7 @@ class _Function(Emitter):
         """A result that may be computed where it is used."""
         if not isinstance(value.type, Tile):
             self.scalars[value] = ELEMENTS["reshape"](self, value.owner, value, ())  # type: ignore[arg-type]
-        elif value not in self.inlined:
+        elif value not in self.plan.inline:
             self.materialise(value)
 
     def core(self, block: Block, source: Block, finish: Callable[[], Sequence[Value]], end: str = "yield") -> Region:
@@ -263,18 +306,20 @@ def _reduce(fn: _Function, op: Operation) -> None:
     last = axis == len(size) - 1
     elems = [element(value.type) for value in op.operands]
 
-    def fold(at: tuple[Any, ...]) -> list[Value]:
+    def fold(at: tuple[Any, ...]) -> Sequence[Value]:
         first = fn.body(
-            [I32], lambda block: [fn.at(v, (*at[:axis], block.arguments[0], *at[axis:])) for v in op.operands]
+            [I32],
+            lambda block: [fn.at(v, (*at[:axis], block.arguments[0], *at[axis:])) for v in op.operands],
+            (size[axis],),
         )
         regions = [first, _combine(fn, op)]
         how: dict[str, Any] = {name: op.attributes[name] for name in ("lanes", "accumulators") if name in op.attributes}
-        if not last or any(map(serial, regions)):
+        if not last or fn.slow or any(map(serial, regions)):
             how["vector"] = False
         return fn.append(Operation("vreduce", (), elems, {"count": size[axis], **how}, regions, op.location)).results
 
     if not rest:
-        fn.scalars.update(zip(op.results, fold(())))
+        fn.scalars.update(zip(op.results, fn.versions(lambda: fold(()))))
         return
     bufs = [fn.alloc(value.type, value.name) for value in op.results]
 
@@ -282,7 +327,7 @@ def _reduce(fn: _Function, op: Operation) -> None:
         for buf, value in zip(bufs, fold(at)):
             fn.write(buf, value, at)
 
-    fn.loop(rest, fill, **({"vec": -1} if last else {}))
+    fn.each(rest, fill, **({"vec": -1} if last else {}))
     fn.buffers.update(zip(op.results, bufs))
 
 
@@ -296,7 +341,8 @@ def _scan(fn: _Function, op: Operation) -> None:
         def place(index: Value) -> tuple[Value, ...]:
             return (*at[:axis], index, *at[axis:])
 
-        first = fn.body([I32], lambda block: [fn.at(v, place(block.arguments[0])) for v in op.operands])
+        count = (size[axis],)
+        first = fn.body([I32], lambda block: [fn.at(v, place(block.arguments[0])) for v in op.operands], count)
 
         def consume(block: Block) -> Sequence[Value]:
             for buf, value in zip(bufs, block.arguments[1:]):
@@ -304,16 +350,21 @@ def _scan(fn: _Function, op: Operation) -> None:
             return ()
 
         elems = [element(value.type) for value in op.results]
-        regions = [first, _combine(fn, op), fn.body([I32, *elems], consume)]
+        regions = [first, _combine(fn, op), fn.body([I32, *elems], consume, count)]
         attributes: dict[str, Any] = {"count": size[axis]} | ({"reverse": True} if attribute(op, "reverse") else {})
-        if not last or any(map(serial, regions)):
+        if not last or fn.slow or any(map(serial, regions)):
             attributes["vector"] = False
         fn.append(Operation("vscan", attributes=attributes, regions=regions, location=op.location))
 
     if rest:
-        fn.loop(rest, fill, **({"vec": -1} if last else {}))
+        fn.each(rest, fill, **({"vec": -1} if last else {}))
     else:
-        fill(())
+
+        def build() -> Sequence[Value]:
+            fill(())
+            return ()
+
+        fn.versions(build)
     fn.buffers.update(zip(op.results, bufs))
 
 
@@ -339,7 +390,7 @@ def _map(fn: _Function, op: Operation) -> None:
                 fn.write(taken[number // pack], value, (at[0], number % pack))
 
         dims = dims[:1]
-    fn.loop(dims, fill)
+    fn.each(dims, fill)
     fn.buffers.update(zip(op.results, bufs))
 
 
@@ -361,7 +412,7 @@ def _cat(fn: _Function, op: Operation) -> None:
             place = fn.compute("addi", at[0], fn.constant(start)) if start else at[0]
             fn.write(buf, fn.at(value, at), (place, *at[1:]))
 
-        fn.loop(shape(value.type), fill)
+        fn.each(shape(value.type), fill)
     fn.buffers[op.result] = buf
 
 
@@ -372,7 +423,7 @@ def _join(fn: _Function, op: Operation) -> None:
         for place, value in enumerate(op.operands):
             fn.write(buf, fn.at(value, at), (*at, place))
 
-    fn.loop(shape(op.operands[0].type), fill)
+    fn.each(shape(op.operands[0].type), fill)
     fn.buffers[op.result] = buf
 
 
@@ -381,13 +432,15 @@ def _lanes(fn: _Function, op: Operation) -> None:
     bufs = [fn.alloc(value.type, value.name) for value in op.results]
 
     def fill(at: tuple[Value, ...]) -> None:
-        operands = [fn.at(value, at) for value in op.operands]
+        first, *rest = op.operands
+        operands = [fn.address(first, at, None) if op.name == "store" else fn.at(first, at)]
+        operands += [fn.at(value, at) for value in rest]
         types = [element(value.type) for value in op.results]
         made = fn.append(Operation(op.name, operands, types, op.attributes, (), op.location, op.segments))
         for buf, value in zip(bufs, made.results):
             fn.write(buf, value, at)
 
-    fn.loop(shape(op.operands[0].type), fill)
+    fn.each(shape(op.operands[0].type), fill)
     fn.buffers.update(zip(op.results, bufs))
 
 
@@ -406,7 +459,7 @@ def _histogram(fn: _Function, op: Operation) -> None:
 def _dot(fn: _Function, op: Operation) -> None:
     named = groups(op)
     operands = [fn.materialise(value) for name, group in named.items() if name != "acc" for value in group]
-    buf = fn.alloc(op.result.type, op.result.name)
+    buf = fn.made(op.result)
     fn.fill([buf], named["acc"])
     name, segments = "mma", None
     if op.name == "dot_scaled":
