@@ -41,13 +41,17 @@ void set_comb(const at::Tensor& tensor, accelAccess& access) {
 } // namespace
 
 accelAccess access_of(const at::Tensor& tensor, uint32_t mode) {
-  const auto bytes =
-      at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.element_size());
-  const auto* const data = static_cast<const char*>(tensor.storage().data()) +
-      tensor.storage_offset() * tensor.element_size();
-  accelAccess access{
-      reinterpret_cast<uint64_t>(tensor.storage().unsafeGetStorageImpl()), data, bytes, mode, 0, 0};
-  if (!tensor.is_contiguous()) {
+  const auto* const impl = tensor.unsafeGetTensorImpl();
+  auto* const storage = impl->unsafe_storage().unsafeGetStorageImpl();
+  const auto itemsize = impl->itemsize();
+  const bool contiguous = impl->is_contiguous();
+  const auto bytes = contiguous
+      ? impl->numel() * itemsize
+      : at::detail::computeStorageNbytes(impl->sizes(), impl->strides(), itemsize);
+  const auto* const data =
+      static_cast<const char*>(storage->data()) + impl->storage_offset() * itemsize;
+  accelAccess access{reinterpret_cast<uint64_t>(storage), data, bytes, mode, 0, 0};
+  if (!contiguous) {
     set_comb(tensor, access);
   }
   return access;
