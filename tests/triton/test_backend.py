@@ -9,9 +9,9 @@ import torch
 import triton
 import triton.language as tl
 from expecttest import assert_expected_inline
-from triton.backends import Backend, backends
+from triton.backends import backends
 from triton.backends.compiler import GPUTarget, Language
-from triton.runtime.driver import _create_driver, driver
+from triton.runtime.driver import _create_driver
 
 from _torch_accel_triton.compiler import AccelBackend
 from _torch_accel_triton.driver import AccelDriver
@@ -22,21 +22,7 @@ if sys.version_info >= (3, 11):
     import tomllib
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    """A cache of objects that the tests of this file share."""
-    return str(tmp_path_factory.mktemp("triton"))
-
-
-@pytest.fixture(autouse=True)
-def accel(monkeypatch, cache):
-    """Triton with accel alone: also where the installed package is older than its entry point."""
-    monkeypatch.setattr(triton.knobs.cache, "dir", cache)
-    monkeypatch.setitem(backends, "accel", Backend(AccelBackend, AccelDriver))
-    before = driver._active
-    driver.set_active(AccelDriver())
-    yield driver.active
-    driver.set_active(before)
+pytestmark = pytest.mark.usefixtures("accel")
 
 
 # ---- Discovery

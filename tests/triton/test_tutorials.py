@@ -7,6 +7,7 @@ import triton.language as tl
 from torch.nn import functional as F
 
 DEVICE = "accel"
+pytestmark = pytest.mark.usefixtures("accel")
 
 
 @triton.jit
