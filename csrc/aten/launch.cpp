@@ -1,6 +1,5 @@
 #include "launch.h"
 
-#include <ATen/TensorUtils.h>
 #include <ATen/core/CachingHostAllocator.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -11,7 +10,6 @@
 #include <cstring>
 #include <exception>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <sstream>
 #include <thread>
@@ -24,6 +22,7 @@
 #include "../runtime/stream.h"
 #include "../runtime/sync_debug.h"
 #include "../runtime/warning.h"
+#include "access.h"
 #include "alias.h"
 #include "host_state.h"
 #include "replay.h"
@@ -169,53 +168,6 @@ void describe(const Prepared& operand, Descriptor* out) {
   out->offset = tensor.storage_offset();
   out->conj = tensor.is_conj();
   out->neg = tensor.is_neg();
-}
-
-// Which bytes a strided tensor touches, as a comb: runs at a fixed pitch. Exact for slices of a
-// matrix; elsewhere all that it touches, and maybe more.
-void set_comb(const at::Tensor& tensor, accelAccess& access) {
-  using Dimension = std::pair<uint64_t, uint64_t>; // stride and size, in bytes and elements
-  c10::SmallVector<Dimension, 8> dimensions;
-  for (int64_t d = 0; d < tensor.dim(); ++d) {
-    if (tensor.size(d) > 1 && tensor.stride(d) != 0) {
-      dimensions.emplace_back(tensor.stride(d) * tensor.element_size(), tensor.size(d));
-    }
-  }
-  std::sort(dimensions.begin(), dimensions.end());
-  uint64_t run = tensor.element_size();
-  size_t inner = 0;
-  while (inner < dimensions.size() && dimensions[inner].first <= run) {
-    run += dimensions[inner].first * (dimensions[inner].second - 1);
-    ++inner;
-  }
-  uint64_t pitch = 0;
-  for (size_t d = inner; d < dimensions.size(); ++d) {
-    pitch = std::gcd(pitch, dimensions[d].first);
-  }
-  if (run < pitch) { // else the runs meet
-    access.run = run;
-    access.pitch = pitch;
-  }
-}
-
-void append_access(
-    const at::Tensor& tensor,
-    uint32_t mode,
-    c10::SmallVector<accelAccess, 8>& accesses) {
-  const auto bytes =
-      at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.element_size());
-  const auto* const data = static_cast<const char*>(tensor.storage().data()) +
-      tensor.storage_offset() * tensor.element_size();
-  accesses.push_back(
-      {reinterpret_cast<uint64_t>(tensor.storage().unsafeGetStorageImpl()),
-       data,
-       bytes,
-       mode,
-       0,
-       0});
-  if (!tensor.is_contiguous()) {
-    set_comb(tensor, accesses.back());
-  }
 }
 
 // ---- The worker's side
@@ -449,7 +401,7 @@ Enqueued enqueue(
       access = last.written ? uint32_t{accelAccessWrite} : same ? 0 : access;
     }
     if (last.place != Place::kUndefined && last.place != Place::kCaptured && access != 0) {
-      append_access(operand.tensor, access, accesses);
+      accesses.push_back(access_of(operand.tensor, access));
     }
   }
 
