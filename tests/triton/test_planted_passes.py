@@ -192,6 +192,7 @@ PLANTED = {
     "an index always fits": (axis.Fits, "always", property(lambda self: True), "wrapping"),
     "old tiles may be overwritten": (fuse._Fuse, "before", lambda self, argument, owner: True, "swapping"),
     "one tile after the other": (lower, "root", lambda buf: None, "swapping"),
+    "kept elements not written": (lower._Function, "elements", lambda self, op, kept, at: [self.at(value, at) for value in op.operands], "softmax"),
     "no test of a period": (guards, "_period", lambda em, one: [], "modulo 20 from 13"),
     "a step less": (carried, "_steps", lambda argument, value, find=carried._steps: find(argument, value)[1:], "moving"),
     "steps twice": (carried, "_steps", lambda argument, value, find=carried._steps: find(argument, value) * 2, "moving"),

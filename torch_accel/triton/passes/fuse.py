@@ -28,9 +28,11 @@ SMALL = 12  # operations on indices only that are done again anywhere
 
 @dataclass
 class Plan:
-    """``inline``: tiles computed where they are used. ``reuse``: tiles that take over the buffer of another one, a loop's argument."""
+    """``inline``: tiles computed where they are used. ``kept``: tiles computed by the reduction or scan that uses them first, which
+    writes them to a buffer for later uses. ``reuse``: tiles that take over the buffer of another one, a loop's argument."""
 
     inline: set[Value] = field(default_factory=set)
+    kept: dict[Value, Operation] = field(default_factory=dict)
     reuse: dict[Value, Value] = field(default_factory=dict)
     axes: Axes = field(default_factory=Axes)
     roots: Roots | None = None
@@ -120,9 +122,20 @@ class _Fuse:
         """Puts a tile into ``inline`` if it may and should be; its uses are decided already."""
         users = self.order.users.get(value, [])
         points = self.points[value] = self.read_at(value)
-        may = op.name in ELEMENTS and not self.forced(value, users) and self.worth(op, value, points)
-        if may and (op.name != "load" or self.legal(op, points)):
+        if op.name not in ELEMENTS or self.forced(value, users):
+            return
+        if self.worth(op, value, points) and (op.name != "load" or self.legal(op, points)):
             self.plan.inline.add(value)
+            return
+        first = min(points, key=self.order.number.__getitem__, default=op)
+        if (
+            first.name in ("reduce", "scan")
+            and first.operands.count(value) == 1
+            and self.order.block[first] is self.order.block[op]
+            and self.tree(value).depth <= DEEP
+            and (op.name != "load" or (not attribute(op, "volatile") and self.legal(op, {first})))
+        ):
+            self.plan.kept[value] = first
 
     def read_at(self, value: Value) -> set[Operation]:
         """The operations in whose nests a tile is computed or read: its users, and for those that are inline, theirs."""
@@ -130,7 +143,9 @@ class _Fuse:
         for user in self.order.users.get(value, []):
             inline = [result for result in user.results if result in self.plan.inline]
             points |= set().union(*(self.points[one] for one in inline))
-            if len(inline) < len(user.results) or not user.results:
+            kept = [self.plan.kept[result] for result in user.results if result in self.plan.kept]
+            points.update(kept)
+            if len(inline) + len(kept) < len(user.results) or not user.results:
                 points.add(user)
         return points
 
@@ -200,6 +215,8 @@ class _Fuse:
         for argument, value in zip(block.arguments[1:], block.terminator.operands):
             owner = value.owner
             if not isinstance(value.type, Tile) or not isinstance(owner, Operation) or value in self.plan.inline:
+                continue
+            if value in self.plan.kept:
                 continue
             if (
                 owner.parent is not block
