@@ -130,12 +130,12 @@ def _exp(e: Lanes, x: str) -> str:
 
 
 def _power(f: Ops, p: str, n: str) -> str:
-    """p * 2 ** n for n of a float type."""
-    if f.e.function.module.target.vector_bits == 512:  # an instruction
-        i = f.whole(n)
-        type = f.e.type("i32")
-        return f.e.op(
-            f"call {f.e.type('float')} @llvm.ldexp.{f.e.suffix('float')}.{f.e.suffix('i32')}({f.e.type('float')} {p}, {type} {i})"
+    """p * 2 ** n for n of a float type, rounded once: an instruction of AVX-512, or two products."""
+    e = f.e
+    if e.function.module.target.scalef and e.count == 16:
+        type = e.type("float")
+        return e.op(
+            f"call {type} @llvm.x86.avx512.mask.scalef.ps.512({type} {p}, {type} {n}, {type} zeroinitializer, i16 -1, i32 4)"
         )
     return f.scale(p, f.whole(n))
 
