@@ -12,18 +12,20 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import callgrind
 from benchmarks.harness import Work, conditions, tensors
 from torch_accel import _compat
 from torch_accel.testing import hold_stream
@@ -61,6 +63,7 @@ def step(device: str) -> Work:
 
 
 SMALL = (8, 8)
+ADD = "x + y"  # of which the page says where the instructions go
 STATEMENTS: dict[str, Callable[[str], Work]] = {
     "x.add_(y)": on(torch.Tensor.add_, SMALL, SMALL),
     "x + y": on(torch.add, SMALL, SMALL),
@@ -100,8 +103,9 @@ def count() -> None:
         torch.accel.synchronize()
 
 
-def counts() -> dict[str, tuple[int, int]]:
-    """Statement -> instructions per call on the CPU and on accel.
+@contextmanager
+def files() -> Iterator[list[Path]]:
+    """What callgrind wrote for each statement on the CPU and on accel, in order.
 
     Raises:
         RuntimeError: valgrind is not installed, or failed.
@@ -116,11 +120,31 @@ def counts() -> dict[str, tuple[int, int]]:
         )
         if done.returncode != 0:
             raise RuntimeError(f"valgrind ended with {done.returncode}:\n{done.stderr}")
-        totals = [
-            int(re.search(r"^(?:summary|totals): (\d+)", Path(f"{out}.{i + 1}").read_text(), re.M)[1])
-            for i in range(2 * len(STATEMENTS))
-        ]
-    return {name: (totals[2 * i] // CALLS, totals[2 * i + 1] // CALLS) for i, name in enumerate(STATEMENTS)}
+        yield [Path(f"{out}.{i + 1}") for i in range(2 * len(STATEMENTS))]
+
+
+def record() -> dict[str, Any]:
+    """For the page: instructions of a call on the CPU and on accel, and those of ADD by place."""
+    with files() as written:
+        totals = [callgrind.total(path) // CALLS for path in written]
+        where = 2 * list(STATEMENTS).index(ADD)
+        cpu, accel = (callgrind.by_place(callgrind.spent(path)) for path in written[where : where + 2])
+    return {
+        "script": "instructions",
+        "counts": {name: totals[2 * i : 2 * i + 2] for i, name in enumerate(STATEMENTS)},
+        "add": [[place, cpu[place] // CALLS, accel[place] // CALLS] for place in cpu],
+        **facts(),
+    }
+
+
+def facts() -> dict[str, Any]:
+    """The conditions that matter to a count."""
+    return {name: value for name, value in conditions(CALLS).items() if name not in ("rounds", "load")}
+
+
+def worse(ratios: dict[str, float], baseline: dict[str, float]) -> list[str]:
+    """The statements that exceed their baseline by more than 5 %; one that has none does."""
+    return [name for name, ratio in ratios.items() if ratio > ALLOWED * baseline.get(name, 0)]
 
 
 def main() -> None:
@@ -134,22 +158,19 @@ def main() -> None:
     if options.inside:
         count()
         return
-    found = counts()
+    found = record()["counts"]
     known = json.loads(BASELINE.read_text())["ratios"] if BASELINE.exists() else {}
     table = Table("statement", "CPU", "accel", "accel/CPU", "baseline")
     for name, (cpu, accel) in found.items():
         table.add_row(name, f"{cpu:,}", f"{accel:,}", f"{accel / cpu:.2f}", f"{known.get(name, float('nan')):.2f}")
     console = Console()
     console.print(table)
-    facts = {name: value for name, value in conditions(CALLS).items() if name != "rounds"}
-    console.print(", ".join(f"{name} {value}" for name, value in facts.items()))
+    console.print(", ".join(f"{name} {value}" for name, value in facts().items()))
     ratios = {name: round(accel / cpu, 3) for name, (cpu, accel) in found.items()}
     if options.write:
-        BASELINE.write_text(json.dumps({"ratios": ratios, **facts}, indent=2) + "\n")
-    if options.check:
-        worse = [name for name, ratio in ratios.items() if ratio > ALLOWED * known.get(name, 0)]
-        if worse:
-            sys.exit(f"more than 5 % above the baseline: {', '.join(worse)}")
+        BASELINE.write_text(json.dumps({"ratios": ratios, **facts()}, indent=2) + "\n")
+    if options.check and (names := worse(ratios, known)):
+        sys.exit(f"more than 5 % above the baseline: {', '.join(names)}")
 
 
 if __name__ == "__main__":

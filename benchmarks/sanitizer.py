@@ -1,23 +1,18 @@
 """What the stream sanitizer costs: the same step with it and without, interleaved.
 
-    python benchmarks/sanitizer.py
+    python -m benchmarks.sanitizer
 
 harness.py says what is printed; the steps are those of tests/training and of benchmarks/graphs.py.
 """
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
-from graphs import replayed, training_step
-from harness import Work, Workload, main, seconds, tensors
 
-from torch_accel import sanitizer
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
+from benchmarks.graphs import replayed, training_step
+from benchmarks.harness import Work, Workload, main, seconds, tensors
 from tests.training import decoder_lm
+from torch_accel import sanitizer
 
 
 class Watched:

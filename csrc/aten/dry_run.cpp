@@ -9,6 +9,7 @@
 #include <c10/util/SmallVector.h>
 #include <c10/util/hash.h>
 
+#include <array>
 #include <limits>
 #include <stdexcept>
 #include <unordered_map>
@@ -24,16 +25,36 @@ namespace {
 // Above this many elements the run would cost more than it tells.
 constexpr int64_t kMaxElements = 4096;
 
-size_t key_of(c10::ArrayRef<Operand> operands, size_t kernel) {
+// What one look at the operands tells.
+struct Look {
+  size_t key; // of the kernel and the dtypes; never 0
+  bool small;
+  bool reads_nothing; // no element at all: then dummies are as good as the operands
+};
+
+Look look_at(c10::ArrayRef<Operand> operands, size_t kernel) {
+  constexpr size_t kOdd = 0x9e3779b97f4a7c15; // spreads the bits
   size_t key = kernel;
+  int64_t elements = 0;
+  int64_t read = 0;
+  bool reads = false;
   for (const auto& [tensor, access] : operands) {
-    const auto dtype = tensor.defined() ? tensor.scalar_type() : c10::ScalarType::Undefined;
-    key = c10::hash_combine(key, static_cast<size_t>(dtype));
-    // Kernels take short cuts there, in which they do not look at the dtype.
-    const bool special = tensor.defined() && (tensor.dim() == 0 || tensor.numel() == 0);
-    key = c10::hash_combine(key, static_cast<size_t>(special));
+    size_t dtype = static_cast<size_t>(c10::ScalarType::Undefined) * 2;
+    if (const auto* const impl = tensor.unsafeGetTensorImpl(); tensor.defined()) {
+      const auto numel = impl->numel();
+      // Kernels take short cuts there, in which they do not look at the dtype.
+      const bool special = numel == 0 || impl->dim() == 0;
+      dtype = static_cast<size_t>(tensor.scalar_type()) * 2 + special;
+      elements += numel;
+      if ((access & accelAccessRead) != 0) {
+        reads = true;
+        read += numel;
+      }
+    }
+    key = (key ^ dtype) * kOdd;
+    key ^= key >> 32;
   }
-  return key;
+  return {key | 1, elements <= kMaxElements, reads && read == 0};
 }
 
 bool fits(const at::Scalar& scalar, at::ScalarType dtype) {
@@ -74,14 +95,6 @@ size_t misfits(Scalars scalars, c10::ArrayRef<Operand> operands) {
   return key;
 }
 
-bool small(c10::ArrayRef<Operand> operands) {
-  int64_t elements = 0;
-  for (const auto& [tensor, access] : operands) {
-    elements += tensor.defined() ? tensor.numel() : 0;
-  }
-  return elements <= kMaxElements;
-}
-
 using Tensors = c10::SmallVector<at::Tensor, 4>;
 
 // Values that no kernel trips over unchecked: indices (int64) count from 0, pivots (int32) from 1.
@@ -111,19 +124,37 @@ Tensors dummies(c10::ArrayRef<Operand> operands, DryRunSizes sizes) {
   return result;
 }
 
-// Whether a call reads no element at all: then dummies are as good as its operands.
-bool reads_nothing(c10::ArrayRef<Operand> operands) {
-  bool any = false;
-  for (const auto& [tensor, access] : operands) {
-    if (tensor.defined() && (access & accelAccessRead) != 0) {
-      any = true;
-      if (tensor.numel() > 0) {
-        return false;
-      }
+// The keys that this thread has tried. A few are found without hashing, and without the test for a
+// first use that a thread's set costs.
+class Tried {
+ public:
+  static bool contains(size_t key) {
+    auto& slot = slot_of(key);
+    if (C10_LIKELY(slot == key)) {
+      return true;
     }
+    if (all().count(key) == 0) {
+      return false;
+    }
+    slot = key;
+    return true;
   }
-  return any;
-}
+  static void add(size_t key) {
+    all().insert(key);
+    slot_of(key) = key;
+  }
+
+ private:
+  static constexpr size_t kSlots = 256;
+  static size_t& slot_of(size_t key) {
+    thread_local std::array<size_t, kSlots> slots{};
+    return slots[(key >> 1) % kSlots];
+  }
+  static std::unordered_set<size_t>& all() {
+    thread_local std::unordered_set<size_t> keys;
+    return keys;
+  }
+};
 
 } // namespace
 
@@ -133,12 +164,12 @@ void check_dtypes(
     size_t kernel,
     c10::function_ref<void(at::TensorList dummies)> run,
     DryRunSizes sizes) {
+  const auto look = look_at(operands, kernel);
   const auto beyond = misfits(scalars, operands);
-  const auto key = c10::hash_combine(key_of(operands, kernel), beyond);
-  thread_local std::unordered_set<size_t> known;
-  const bool exact = reads_nothing(operands);
-  if ((known.count(key) != 0 && !exact) ||
-      (beyond == 0 && sizes == DryRunSizes::kReal && !small(operands))) {
+  const auto key = beyond == 0 ? look.key : c10::hash_combine(look.key, beyond) | 1;
+  const bool exact = look.reads_nothing;
+  if ((!exact && Tried::contains(key)) ||
+      (beyond == 0 && sizes == DryRunSizes::kReal && !look.small)) {
     return;
   }
   const IgnoreWarnings ignore;
@@ -153,7 +184,7 @@ void check_dtypes(
     }
     // of the values: the worker raises it, if the real ones deserve it
   }
-  known.insert(key);
+  Tried::add(key);
 }
 
 } // namespace accel

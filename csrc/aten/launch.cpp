@@ -1,6 +1,5 @@
 #include "launch.h"
 
-#include <ATen/TensorUtils.h>
 #include <ATen/core/CachingHostAllocator.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -9,9 +8,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <deque>
 #include <exception>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <sstream>
 #include <thread>
@@ -24,6 +23,7 @@
 #include "../runtime/stream.h"
 #include "../runtime/sync_debug.h"
 #include "../runtime/warning.h"
+#include "access.h"
 #include "alias.h"
 #include "host_state.h"
 #include "replay.h"
@@ -90,57 +90,71 @@ struct alignas(kAlign) Descriptor {
 
 // Refers to the caller's tensor: the copy of one that Python holds takes the GIL, twice.
 struct Prepared {
-  const at::Tensor* operand;
+  const at::Tensor* tensor; // of a captured one the copy: contiguous and without math bits
+  size_t bytes; // of its descriptor
   Place place;
-  size_t bytes;
-  bool written = false;
-  uint32_t same = 0;
-  at::Tensor captured = {}; // contiguous and without math bits
-
-  const at::Tensor& tensor() const {
-    return place == Place::kCaptured ? captured : *operand;
-  }
+  bool written;
+  uint16_t same; // kSame: the operand that it repeats
 };
-using PreparedList = c10::SmallVector<Prepared, 4>;
+using PreparedList = c10::SmallVector<Prepared, 8>;
+// The copies stand still: `Prepared` points at them.
+using Captured = std::deque<at::Tensor>;
 
-Prepared prepare(const at::Tensor& tensor) {
+Prepared prepare(const Operand& operand, std::optional<Captured>& copies) {
+  const auto& tensor = operand.tensor;
+  Prepared result{
+      &tensor,
+      Descriptor::head_bytes(0),
+      Place::kUndefined,
+      (operand.access & accelAccessWrite) != 0,
+      0};
   if (!tensor.defined()) {
-    return {&tensor, Place::kUndefined, Descriptor::head_bytes(0)};
+    return result;
   }
-  const size_t head = Descriptor::head_bytes(tensor.dim());
-  if (tensor.device().type() == kDeviceType) {
-    return {&tensor, Place::kDevice, head};
+  const auto* const impl = tensor.unsafeGetTensorImpl();
+  result.bytes = Descriptor::head_bytes(impl->dim());
+  if (C10_LIKELY(impl->device_type() == kDeviceType)) {
+    result.place = Place::kDevice;
+    return result;
   }
   TORCH_INTERNAL_ASSERT(tensor.device().is_cpu(), "accel: an operand on ", tensor.device());
   if (tensor.numel() > 0 && is_pinned_ptr(tensor.storage().data())) {
-    return {&tensor, Place::kPinned, head};
+    result.place = Place::kPinned;
+    return result;
   }
   if (C10_UNLIKELY(planted(Plant::kCapture))) {
-    return {&tensor, Place::kPinned, head};
+    result.place = Place::kPinned;
+    return result;
   }
-  auto captured = tensor.resolve_conj().resolve_neg().contiguous();
-  const size_t bytes = captured.nbytes();
-  return {&tensor, Place::kCaptured, head + aligned(bytes), false, 0, std::move(captured)};
+  if (!copies) {
+    copies.emplace();
+  }
+  result.tensor = &copies->emplace_back(tensor.resolve_conj().resolve_neg().contiguous());
+  result.place = Place::kCaptured;
+  result.bytes += aligned(result.tensor->nbytes());
+  return result;
 }
 
 // The written operand among the first that is this very tensor: kernels ask whether an output *is*
 // an input (is_same), so both must be one alias. Outputs come first; a list after them is not
-// searched.
-std::optional<uint32_t> same_as(const at::Tensor& tensor, const PreparedList& before) {
+// searched. -1: none.
+int same_as(const at::Tensor& tensor, const PreparedList& before) {
   constexpr size_t kSearched = 4;
-  for (uint32_t i = 0; i < std::min(before.size(), kSearched); ++i) {
-    if (tensor.defined() && before[i].written && before[i].operand->is_same(tensor)) {
-      return i;
+  const auto searched = std::min(before.size(), kSearched);
+  for (size_t i = 0; i < searched; ++i) {
+    if (before[i].written && before[i].tensor->is_same(tensor) && tensor.defined()) {
+      return static_cast<int>(i);
     }
   }
-  return std::nullopt;
+  return -1;
 }
 
+// All but what follows a captured operand's head, and kSame's index.
 void describe(const Prepared& operand, Descriptor* out) {
-  *out = Descriptor{};
-  out->place = operand.place;
   out->total_bytes = static_cast<uint32_t>(operand.bytes);
+  out->place = operand.place;
   out->written = operand.written;
+  out->rank = 0;
   if (operand.place == Place::kSame) {
     out->storage_id = operand.same;
     return;
@@ -148,74 +162,36 @@ void describe(const Prepared& operand, Descriptor* out) {
   if (operand.place == Place::kUndefined) {
     return;
   }
-  const auto& tensor = operand.tensor();
-  auto* const storage = tensor.storage().unsafeGetStorageImpl();
-  out->storage_id = reinterpret_cast<uint64_t>(storage);
-  out->rank = static_cast<uint16_t>(tensor.dim());
-  out->dtype = tensor.scalar_type();
-  out->wrapped_number = tensor.unsafeGetTensorImpl()->is_wrapped_number();
-  std::copy(tensor.sizes().begin(), tensor.sizes().end(), out->sizes());
-  std::copy(tensor.strides().begin(), tensor.strides().end(), out->strides());
+  const auto& tensor = *operand.tensor;
+  auto* const impl = tensor.unsafeGetTensorImpl();
+  auto* const storage = impl->unsafe_storage().unsafeGetStorageImpl();
+  const auto sizes = impl->sizes();
+  const auto strides = impl->strides();
+  out->rank = static_cast<uint16_t>(sizes.size());
+  out->dtype = c10::typeMetaToScalarType(impl->dtype());
+  out->wrapped_number = impl->is_wrapped_number();
+  auto* const to = out->sizes();
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    to[d] = sizes[d];
+    to[sizes.size() + d] = strides[d];
+  }
   if (operand.place == Place::kCaptured) {
     out->storage_id = reinterpret_cast<uint64_t>(out); // views of one storage are copies apart
+    out->storage_data = nullptr;
     out->storage_bytes = tensor.nbytes();
+    out->offset = 0;
+    out->conj = out->neg = false;
     if (out->storage_bytes > 0) {
       std::memcpy(out->captured(), tensor.const_data_ptr(), out->storage_bytes);
     }
     return;
   }
+  out->storage_id = reinterpret_cast<uint64_t>(storage);
   out->storage_data = storage->mutable_data();
   out->storage_bytes = storage->nbytes();
-  out->offset = tensor.storage_offset();
+  out->offset = impl->storage_offset();
   out->conj = tensor.is_conj();
   out->neg = tensor.is_neg();
-}
-
-// Which bytes a strided tensor touches, as a comb: runs at a fixed pitch. Exact for slices of a
-// matrix; elsewhere all that it touches, and maybe more.
-void set_comb(const at::Tensor& tensor, accelAccess& access) {
-  using Dimension = std::pair<uint64_t, uint64_t>; // stride and size, in bytes and elements
-  c10::SmallVector<Dimension, 8> dimensions;
-  for (int64_t d = 0; d < tensor.dim(); ++d) {
-    if (tensor.size(d) > 1 && tensor.stride(d) != 0) {
-      dimensions.emplace_back(tensor.stride(d) * tensor.element_size(), tensor.size(d));
-    }
-  }
-  std::sort(dimensions.begin(), dimensions.end());
-  uint64_t run = tensor.element_size();
-  size_t inner = 0;
-  while (inner < dimensions.size() && dimensions[inner].first <= run) {
-    run += dimensions[inner].first * (dimensions[inner].second - 1);
-    ++inner;
-  }
-  uint64_t pitch = 0;
-  for (size_t d = inner; d < dimensions.size(); ++d) {
-    pitch = std::gcd(pitch, dimensions[d].first);
-  }
-  if (run < pitch) { // else the runs meet
-    access.run = run;
-    access.pitch = pitch;
-  }
-}
-
-void append_access(
-    const at::Tensor& tensor,
-    uint32_t mode,
-    c10::SmallVector<accelAccess, 8>& accesses) {
-  const auto bytes =
-      at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.element_size());
-  const auto* const data = static_cast<const char*>(tensor.storage().data()) +
-      tensor.storage_offset() * tensor.element_size();
-  accesses.push_back(
-      {reinterpret_cast<uint64_t>(tensor.storage().unsafeGetStorageImpl()),
-       data,
-       bytes,
-       mode,
-       0,
-       0});
-  if (!tensor.is_contiguous()) {
-    set_comb(tensor, accesses.back());
-  }
 }
 
 // ---- The worker's side
@@ -434,22 +410,27 @@ Enqueued enqueue(
     bool repeatable) {
   emit_collected_warnings();
   PreparedList prepared;
+  std::optional<Captured> copies;
   c10::SmallVector<accelAccess, 8> accesses;
   size_t bytes = sizeof(Header) + aligned(kernel_bytes);
   for (const auto& operand : operands) {
-    const auto same = same_as(operand.tensor, prepared);
+    const int same = same_as(operand.tensor, prepared);
     prepared.push_back(
-        same ? Prepared{&operand.tensor, Place::kSame, Descriptor::head_bytes(0), false, *same}
-             : prepare(operand.tensor));
-    auto& last = prepared.back();
-    last.written = (operand.access & accelAccessWrite) != 0;
+        same < 0 ? prepare(operand, copies)
+                 : Prepared{
+                       &operand.tensor,
+                       Descriptor::head_bytes(0),
+                       Place::kSame,
+                       (operand.access & accelAccessWrite) != 0,
+                       static_cast<uint16_t>(same)});
+    const auto& last = prepared.back();
     bytes += last.bytes;
     uint32_t access = operand.access;
     if (C10_UNLIKELY(planted(Plant::kUndeclaredRead))) {
-      access = last.written ? uint32_t{accelAccessWrite} : same ? 0 : access;
+      access = last.written ? uint32_t{accelAccessWrite} : same >= 0 ? 0 : access;
     }
     if (last.place != Place::kUndefined && last.place != Place::kCaptured && access != 0) {
-      append_access(operand.tensor, access, accesses);
+      accesses.push_back(access_of(operand.tensor, access));
     }
   }
 
@@ -494,8 +475,8 @@ Enqueued enqueue(
   uint64_t ticket = 0;
   const auto code = accelLaunchCommit(target, &ticket);
   for (const auto& operand : prepared) {
-    if (operand.place == Place::kPinned) {
-      const auto& data = operand.operand->storage().data_ptr();
+    if (C10_UNLIKELY(operand.place == Place::kPinned)) {
+      const auto& data = operand.tensor->storage().data_ptr();
       host_allocator()->record_event(data.get(), data.get_context(), stream);
     }
   }

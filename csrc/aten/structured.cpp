@@ -2,25 +2,56 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/Resize.h>
-#include <c10/core/DeviceGuard.h>
 
 #include "../runtime/allocator.h"
 #include "../runtime/stream.h"
 
 namespace accel {
 
+namespace {
+
+constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
+
+// Makes a device current while alive; costs nothing where it is.
+class OnDevice {
+ public:
+  explicit OnDevice(c10::DeviceIndex index) : index_(index), previous_(current_device()) {
+    if (C10_UNLIKELY(index_ != previous_)) {
+      set_device(index_);
+    }
+  }
+  ~OnDevice() {
+    if (C10_UNLIKELY(index_ != previous_)) {
+      unchecked_exchange_device(previous_);
+    }
+  }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+
+ private:
+  const c10::DeviceIndex index_;
+  const c10::DeviceIndex previous_;
+};
+
+} // namespace
+
+at::Tensor make_alike(const at::Tensor& tensor) {
+  const OnDevice on_device(tensor.device().index());
+  return at::detail::empty_generic(
+      tensor.sizes(), device_allocator(), kKeys, tensor.scalar_type(), std::nullopt);
+}
+
 namespace detail {
 
 at::Tensor
 create_output(at::IntArrayRef sizes, at::IntArrayRef strides, const at::TensorOptions& options) {
-  const c10::DeviceGuard guard(options.device());
-  constexpr c10::DispatchKeySet keys(c10::DispatchKey::PrivateUse1);
+  const OnDevice on_device(options.device().index());
   const auto dtype = c10::typeMetaToScalarType(options.dtype());
   if (strides.empty()) {
     return at::detail::empty_generic(
-        sizes, device_allocator(), keys, dtype, options.memory_format_opt());
+        sizes, device_allocator(), kKeys, dtype, options.memory_format_opt());
   }
-  return at::detail::empty_strided_generic(sizes, strides, device_allocator(), keys, dtype);
+  return at::detail::empty_strided_generic(sizes, strides, device_allocator(), kKeys, dtype);
 }
 
 void check_inplace(

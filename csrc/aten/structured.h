@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "../runtime/device.h"
 #include "../runtime/warning.h"
 #include "dry_run.h"
 #include "host_checks.h"
@@ -181,6 +182,40 @@ void check_common_device(
   c10::impl::check_and_update_common_device(device, tensors, op, name);
   check_common_device(op, device, rest...);
 }
+
+// ---- Pointwise operators on operands that are alike, whose result is one more like them: no need
+// to ask the meta function, which costs the host more than the launch (codegen/generate.py,
+// POINTWISE).
+
+namespace detail {
+inline bool plain(const at::Tensor& tensor, c10::ScalarType dtype) {
+  const auto* const impl = tensor.unsafeGetTensorImpl();
+  return tensor.scalar_type() == dtype && impl->device_type() == kDeviceType &&
+      impl->is_contiguous();
+}
+} // namespace detail
+
+// Contiguous, of one shape, device and floating dtype. Not 0-dim: those take part in promotion.
+template <class... Tensors>
+bool alike(const at::Tensor& first, const Tensors&... rest) {
+  const auto dtype = first.scalar_type();
+  const bool floating =
+      dtype == at::kFloat || dtype == at::kDouble || dtype == at::kBFloat16 || dtype == at::kHalf;
+  return floating && first.dim() > 0 && detail::plain(first, dtype) &&
+      ((detail::plain(rest, dtype) && rest.device() == first.device() &&
+        rest.sizes() == first.sizes()) &&
+       ...);
+}
+// Neither is a part of the other's memory.
+inline bool apart(const at::Tensor& a, const at::Tensor& b) {
+  return a.is_same(b) || a.storage().unsafeGetStorageImpl() != b.storage().unsafeGetStorageImpl();
+}
+// A factor that every floating dtype takes.
+inline bool real(const at::Scalar& scalar) {
+  return scalar.isFloatingPoint() || scalar.isIntegral(/*includeBool=*/false);
+}
+// A tensor like that.
+at::Tensor make_alike(const at::Tensor& tensor);
 
 // Queues the kernel of an operator; its first operand is an output. `scalars` are all that the
 // kernel converts to elements. Unless `fits` (of all packed

@@ -98,23 +98,4 @@ bool AddressMap::valid() const {
   return device_.bytes != 0 && host_.bytes != 0 && pinned_.bytes != 0;
 }
 
-Place AddressMap::find(uintptr_t address) const {
-  Place place;
-  if (device_.contains(address)) {
-    place.kind = accelMemoryDevice;
-    place.offset = address - device_.base;
-  } else if (host_.contains(address)) {
-    place.kind = accelMemoryArena;
-    place.offset = address - host_.base;
-  } else {
-    place.kind = pinned_.contains(address) ? accelMemoryPinned : accelMemoryHost;
-    return place;
-  }
-  if (place.offset / slot_ < static_cast<uint64_t>(devices_)) {
-    place.device = static_cast<int>(place.offset / slot_);
-    place.imported = place.offset % slot_ >= memory_;
-  }
-  return place;
-}
-
 } // namespace accel::driver

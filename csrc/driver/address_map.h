@@ -92,7 +92,25 @@ class AddressMap {
   uint64_t import_bytes() const {
     return slot_ - memory_;
   }
-  Place find(uintptr_t address) const;
+  Place find(uintptr_t address) const {
+    Place place;
+    if (device_.contains(address)) {
+      place.kind = accelMemoryDevice;
+      place.offset = address - device_.base;
+    } else if (host_.contains(address)) {
+      place.kind = accelMemoryArena;
+      place.offset = address - host_.base;
+    } else {
+      place.kind = pinned_.contains(address) ? accelMemoryPinned : accelMemoryHost;
+      return place;
+    }
+    const uint64_t slot = place.offset / slot_;
+    if (slot < static_cast<uint64_t>(devices_)) {
+      place.device = static_cast<int>(slot);
+      place.imported = place.offset - slot * slot_ >= memory_;
+    }
+    return place;
+  }
 
  private:
   const int devices_;

@@ -30,9 +30,13 @@ constexpr uint64_t kMostRandomDelay = 200'000;
 // stream any more; it takes part again only by the same compare-exchange as everybody else.
 enum WorkerState : uint32_t { kDetached = 0, kRunning = 1, kParked = 2 };
 
-thread_local accelStream_t t_stream = nullptr;
-thread_local uint64_t t_ticket = 0;
-thread_local uint64_t t_correlation = 0; // of the launch, for the nodes that it runs
+// What this thread, a worker, serves and runs. One object: each access of another costs a call.
+struct Running {
+  accelStream_t stream = nullptr;
+  uint64_t ticket = 0;
+  uint64_t correlation = 0; // of the launch, for the nodes that it runs
+};
+thread_local Running t_running;
 thread_local std::string t_kernel_error;
 
 uint64_t mix(uint64_t x) { // splitmix64's finaliser
@@ -92,8 +96,8 @@ bool drain(accelStream& stream) {
   }
   for (; record != nullptr; record = stream.ring.front()) {
     const uint64_t ticket = record->ticket;
-    t_ticket = ticket;
-    t_correlation = record->info.correlation;
+    t_running.ticket = ticket;
+    t_running.correlation = record->info.correlation;
     delay(stream, ticket);
     run(stream, *record, ticket, record->info);
     if (record->destroy != nullptr) {
@@ -124,7 +128,7 @@ bool await_record(accelStream& stream) {
 }
 
 void serve(accelStream& stream) {
-  t_stream = &stream;
+  t_running.stream = &stream;
   while (true) {
     while (drain(stream) || await_record(stream)) {
     }
@@ -134,7 +138,7 @@ void serve(accelStream& stream) {
       break;
     }
   }
-  t_stream = nullptr;
+  t_running.stream = nullptr;
 }
 
 // A thread of the pool, and the stream it is handed.
@@ -234,14 +238,14 @@ bool attach_worker(accelStream& stream) {
 }
 
 void run_node(const Node& node) {
-  delay(*t_stream, mix(t_ticket) + node.record.ticket);
+  delay(*t_running.stream, mix(t_running.ticket) + node.record.ticket);
   if (!traced(accelTraceBegin) && !traced(accelTraceEnd)) {
-    run(*t_stream, node.record, t_ticket, node.record.info);
+    run(*t_running.stream, node.record, t_running.ticket, node.record.info);
     return;
   }
   accelLaunchInfo info = node.record.info;
-  info.correlation = t_correlation;
-  run(*t_stream, node.record, t_ticket, info);
+  info.correlation = t_running.correlation;
+  run(*t_running.stream, node.record, t_running.ticket, info);
 }
 
 void wake_worker(accelStream& stream) {
@@ -269,7 +273,7 @@ void end_workers(uint64_t deadline) {
 }
 
 accelStream_t stream_of_this_thread() {
-  return t_stream;
+  return t_running.stream;
 }
 
 } // namespace accel::driver
@@ -277,10 +281,11 @@ accelStream_t stream_of_this_thread() {
 using namespace accel::driver;
 
 extern "C" accelStream_t accelStreamOfThisThread(uint64_t* ticket) {
+  const Running& running = t_running;
   if (ticket != nullptr) {
-    *ticket = t_stream == nullptr ? 0 : t_ticket;
+    *ticket = running.stream == nullptr ? 0 : running.ticket;
   }
-  return t_stream;
+  return running.stream;
 }
 
 extern "C" void accelSetKernelError(const char* message) {

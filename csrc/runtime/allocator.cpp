@@ -192,16 +192,20 @@ void poison_before_free(Heap& heap, void* ptr, Ticket record) {
 } // namespace
 
 void* allocate(size_t bytes, c10::Stream stream) {
+  lazy_init();
+  return allocate(bytes, stream, this_record());
+}
+
+void* allocate(size_t bytes, c10::Stream stream, Ticket record) {
   if (bytes == 0) {
     return nullptr;
   }
-  lazy_init();
   const auto index = stream.device_index();
   auto& heap = heap_of(index);
   Request request;
   request.requested = bytes;
   request.stream = native(stream);
-  request.record = this_record();
+  request.record = record;
   request.now = request.record.stream != nullptr || executes_now();
   request.context = context_for(RecordContext::STATE);
   if (C10_UNLIKELY(settings().fail_nth != 0)) {

@@ -41,15 +41,6 @@ size_t segment_size(size_t size) {
 
 } // namespace
 
-void count(c10::CachingAllocator::StatArray& stat, const Pool& pool, int64_t amount) {
-  using c10::CachingAllocator::StatType;
-  for (const auto type :
-       {StatType::AGGREGATE, pool.small ? StatType::SMALL_POOL : StatType::LARGE_POOL}) {
-    auto& one = stat[static_cast<size_t>(type)];
-    amount >= 0 ? one.increase(amount) : one.decrease(-amount);
-  }
-}
-
 void count_segment(Heap::Stats& stats, const Pool& pool, size_t size, int sign) {
   const auto bytes = sign * static_cast<int64_t>(size);
   ++(sign > 0 ? stats.num_device_alloc : stats.num_device_free);
@@ -115,11 +106,15 @@ Block* Heap::take(const Request& request) {
 }
 
 Block* Heap::take_from(Pool& pool, const Request& request) {
-  if (pool.free.empty()) {
+  if (pool.num_recent == 0 && pool.free.empty()) {
     return nullptr;
   }
   const bool only_complete = request.now && !planted(Plant::kTicketRule);
   const auto newest = only_complete ? completed(pool.stream) : UINT64_MAX;
+  if (auto* const block = take_recent(pool, request.size, newest)) {
+    return hand_out(block, request);
+  }
+  merge_recent(pool);
   const auto max_split = Config::max_split_size();
   for (auto it = pool.free.lower_bound(request.size); it != pool.free.end(); ++it) {
     auto* const block = *it;
@@ -132,6 +127,7 @@ Block* Heap::take_from(Pool& pool, const Request& request) {
     if (block->ticket <= newest) {
       block->node = pool.free.extract(it);
       block->idle = false;
+      split(block, request.size);
       return hand_out(block, request);
     }
   }
@@ -159,17 +155,18 @@ Block* Heap::grow(const Request& request) {
   count_segment(stats, *block->pool, size, 1);
   history.record(
       TraceEntry::SEGMENT_ALLOC, ptr, size, request.stream, pool_id(*block->pool), request.context);
+  split(block, request.size);
   return hand_out(block, request);
 }
 
-// The block is out of the free set; what the request leaves over goes back there.
-Block* Heap::hand_out(Block* block, const Request& request) {
+// The block is out of the free set; what is beyond `size` goes back there.
+void Heap::split(Block* block, size_t size) {
   auto& pool = *block->pool;
   const bool was_split = block->is_split();
-  if (should_split(*block, request.size)) {
+  if (should_split(*block, size)) {
     auto* const rest = new Block();
-    rest->ptr = static_cast<char*>(block->ptr) + request.size;
-    rest->size = block->size - request.size;
+    rest->ptr = static_cast<char*>(block->ptr) + size;
+    rest->size = block->size - size;
     rest->pool = &pool;
     rest->segment = block->segment;
     rest->ticket = block->ticket;
@@ -179,7 +176,7 @@ Block* Heap::hand_out(Block* block, const Request& request) {
       rest->next->prev = rest;
     }
     block->next = rest;
-    block->size = request.size;
+    block->size = size;
     insert(rest);
     if (was_split) {
       count(stats.inactive_split_bytes, pool, -static_cast<int64_t>(block->size));
@@ -191,6 +188,11 @@ Block* Heap::hand_out(Block* block, const Request& request) {
     count(stats.inactive_split, pool, -1);
     count(stats.inactive_split_bytes, pool, -static_cast<int64_t>(block->size));
   }
+}
+
+// The block is nobody's and of the request's size.
+Block* Heap::hand_out(Block* block, const Request& request) {
+  const auto& pool = *block->pool;
   block->requested = request.requested;
   block->born = request.record;
   block->context = request.context;
@@ -240,8 +242,9 @@ void Heap::free(Block* block, Ticket record, const Context& context) {
   // What a launch took and gives back itself, its worker may reuse at once. Any other block may be
   // named by launches still in the queue.
   block->ticket = block->taken_by(record) ? record.value - 1 : last_ticket(pool.stream).value;
-  if (block->users.empty()) {
-    make_idle(block, context != nullptr ? context : block->context);
+  if (C10_LIKELY(block->users.empty())) {
+    complete_free(block, context != nullptr ? context : block->context);
+    keep_recent(block);
   } else if (captured(block)) {
     until_capture_ends_.push_back(block);
   } else {
@@ -278,15 +281,16 @@ void Heap::settle() {
         if (poison_) {
           poison_now(block->ptr, block->size);
         }
-        make_idle(block, block->context);
+        complete_free(block, block->context);
+        merge(block);
       }
     }
   }
 }
 
-// Merges the block with its idle neighbours and puts it into the free set.
-void Heap::make_idle(Block* block, const Context& context) {
-  auto& pool = *block->pool;
+// Nobody uses the block any more.
+void Heap::complete_free(Block* block, const Context& context) {
+  const auto& pool = *block->pool;
   history.record(
       TraceEntry::FREE_COMPLETED,
       block->ptr,
@@ -298,6 +302,53 @@ void Heap::make_idle(Block* block, const Context& context) {
   count(stats.active, pool, -1);
   count(stats.active_bytes, pool, -static_cast<int64_t>(block->size));
   count(stats.requested_bytes, pool, -static_cast<int64_t>(block->requested));
+}
+
+void Heap::keep_recent(Block* block) {
+  auto& pool = *block->pool;
+  if (pool.num_recent == pool.recent.size()) {
+    merge_recent(pool);
+  }
+  pool.recent[pool.num_recent++] = block;
+}
+
+// The newest of exactly `size` bytes whose ticket is not after `newest`, or null.
+Block* Heap::take_recent(Pool& pool, size_t size, uint64_t newest) {
+  auto* const first = pool.recent.data();
+  for (auto* it = first + pool.num_recent; it-- != first;) {
+    auto* const block = *it;
+    if (block->size == size && block->ticket <= newest) {
+      std::copy(it + 1, first + pool.num_recent--, it);
+      return block;
+    }
+  }
+  return nullptr;
+}
+
+void Heap::merge_recent(Pool& pool) {
+  for (size_t i = 0; i < pool.num_recent; ++i) {
+    merge(pool.recent[i]);
+  }
+  pool.num_recent = 0;
+}
+
+void Heap::merge_recent() {
+  const auto merge_in = [this](Pools& pools) {
+    for (auto& [stream, kinds] : pools) {
+      for (auto& pool : kinds) {
+        merge_recent(pool);
+      }
+    }
+  };
+  merge_in(pools_);
+  for (auto& [id, pool] : private_pools_) {
+    merge_in(pool->pools);
+  }
+}
+
+// Merges the block with its idle neighbours and puts it into the free set.
+void Heap::merge(Block* block) {
+  const auto& pool = *block->pool;
   int64_t blocks = 0;
   int64_t bytes = 0;
   for (auto* const neighbour : {block->prev, block->next}) {

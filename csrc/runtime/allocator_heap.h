@@ -50,6 +50,10 @@ struct Pool {
   bool small = false;
   PrivatePool* owner = nullptr; // null: one of the general pools
   FreeSet free;
+  // The blocks freed last, the newest at the end: not merged yet, since the next allocation of that
+  // very size takes them back without a search. Neither allocated nor idle.
+  std::array<Block*, 8> recent{};
+  size_t num_recent = 0;
 };
 
 // host small, host large, now small, now large, of each stream
@@ -189,16 +193,18 @@ class Heap {
   // one.
   std::vector<Ticket> outstanding(
       std::initializer_list<What> what,
-      c10::MempoolId_t only = kGeneralPool) const;
+      c10::MempoolId_t only = kGeneralPool);
   // Bytes in idle blocks.
-  size_t idle_bytes() const;
+  size_t idle_bytes();
   // The segments as they are now, by address, added to `list`.
-  void append_segments(std::vector<SegmentInfo>& list, c10::MempoolId_t only) const;
-  std::optional<Owner> owner(const void* address) const;
+  void append_segments(std::vector<SegmentInfo>& list, c10::MempoolId_t only);
+  std::optional<Owner> owner(const void* address);
   // The live blocks, largest first in groups of one size and stream.
   std::vector<Tenants> tenants() const;
   // Bytes in live blocks of private pools.
   size_t allocated_in_private_pools() const;
+  // As `stats`, with what was freed last counted as idle.
+  Stats current_stats();
   // Resets the peaks, or the counts since the start.
   void reset_stats(bool peak);
 
@@ -211,10 +217,16 @@ class Heap {
 
   Pool& pool_of(const Request& request, bool now);
   Block* take_from(Pool& pool, const Request& request);
+  void split(Block* block, size_t size);
   Block* hand_out(Block* block, const Request& request);
   void defer(Block* block);
   bool captured(const Block* block) const;
-  void make_idle(Block* block, const Context& context);
+  void complete_free(Block* block, const Context& context);
+  void keep_recent(Block* block);
+  Block* take_recent(Pool& pool, size_t size, uint64_t newest);
+  void merge_recent(Pool& pool);
+  void merge_recent();
+  void merge(Block* block);
   size_t absorb(Block* block, Block* neighbour);
   void insert(Block* block);
   void collect_garbage();
@@ -243,8 +255,21 @@ inline c10::MempoolId_t pool_id(const Pool& pool) {
 
 // The newest complete ticket; 0 after shutdown, which keeps every pending block where it is.
 uint64_t completed(accelStream_t stream);
-// Adds to a statistic, in total and for the pool's size class.
-void count(c10::CachingAllocator::StatArray& stat, const Pool& pool, int64_t amount);
+// Adds to a statistic, in total and for the pool's size class. Inline: ten times for each tensor.
+C10_ALWAYS_INLINE void
+count(c10::CachingAllocator::StatArray& stat, const Pool& pool, int64_t amount) {
+  using c10::CachingAllocator::StatType;
+  const auto type = pool.small ? StatType::SMALL_POOL : StatType::LARGE_POOL;
+  auto& all = stat[static_cast<size_t>(StatType::AGGREGATE)];
+  auto& one = stat[static_cast<size_t>(type)];
+  if (amount >= 0) {
+    all.increase(amount);
+    one.increase(amount);
+  } else {
+    all.decrease(-amount);
+    one.decrease(-amount);
+  }
+}
 // A segment of `bytes` came (+1) or goes (-1).
 void count_segment(Heap::Stats& stats, const Pool& pool, size_t bytes, int sign);
 // Fills idle memory with bytes 0xFF (NaN in every floating dtype) through the host's alias.
@@ -257,6 +282,8 @@ Heap& heap_of(c10::DeviceIndex index);
 Ticket this_record();
 // True inside ExecuteNow.
 bool executes_now();
+// As allocate(bytes, stream), of a caller that knows this_record().
+void* allocate(size_t bytes, c10::Stream stream, Ticket record);
 // Waits, with nothing locked, for what Heap::outstanding names; raises a kernel's failure met
 // there.
 void wait_for(

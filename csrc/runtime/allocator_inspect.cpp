@@ -19,7 +19,8 @@ c10::CachingDeviceAllocator::BlockInfo info_of(const Block& block, bool allocate
 
 } // namespace
 
-void Heap::append_segments(std::vector<SegmentInfo>& list, c10::MempoolId_t only) const {
+void Heap::append_segments(std::vector<SegmentInfo>& list, c10::MempoolId_t only) {
+  merge_recent();
   for (const auto& [ptr, segment] : segments_) {
     const auto id = pool_id(*segment.pool);
     if (only != kGeneralPool && only != id) {
@@ -44,7 +45,8 @@ void Heap::append_segments(std::vector<SegmentInfo>& list, c10::MempoolId_t only
   }
 }
 
-std::optional<Owner> Heap::owner(const void* address) const {
+std::optional<Owner> Heap::owner(const void* address) {
+  merge_recent();
   auto it = segments_.upper_bound(address);
   if (it == segments_.begin()) {
     return std::nullopt;

@@ -10,6 +10,7 @@ namespace accel {
 using Config = c10::CachingAllocator::AcceleratorAllocatorConfig;
 
 size_t Heap::release(size_t bytes, c10::MempoolId_t only, const Context& context) {
+  merge_recent();
   size_t released = 0;
   if (only == kGeneralPool) {
     released += release_from(pools_, bytes, context);
@@ -65,8 +66,8 @@ void Heap::collect_garbage() {
   }
 }
 
-std::vector<Ticket> Heap::outstanding(std::initializer_list<What> what, c10::MempoolId_t only)
-    const {
+std::vector<Ticket> Heap::outstanding(std::initializer_list<What> what, c10::MempoolId_t only) {
+  merge_recent();
   std::unordered_map<accelStream_t, uint64_t> newest;
   const auto note = [&newest](accelStream_t stream, uint64_t ticket) {
     auto& value = newest[stream];
@@ -113,7 +114,8 @@ std::vector<Ticket> Heap::outstanding(std::initializer_list<What> what, c10::Mem
   return tickets;
 }
 
-size_t Heap::idle_bytes() const {
+size_t Heap::idle_bytes() {
+  merge_recent();
   size_t bytes = 0;
   for (const auto& [ptr, segment] : segments_) {
     for (const auto* block = segment.head; block != nullptr; block = block->next) {
@@ -123,7 +125,13 @@ size_t Heap::idle_bytes() const {
   return bytes;
 }
 
+Heap::Stats Heap::current_stats() {
+  merge_recent();
+  return stats;
+}
+
 void Heap::reset_stats(bool peak) {
+  merge_recent();
   const auto reset = [peak](c10::CachingAllocator::Stat& stat) {
     peak ? stat.reset_peak() : stat.reset_accumulated();
   };

@@ -16,15 +16,23 @@ namespace {
 
 std::atomic<uintptr_t> g_host_base{0};
 std::atomic<uintptr_t> g_window_bytes{0};
+std::atomic<int> g_ready_devices{0}; // how many, once initialised
 thread_local c10::DeviceIndex t_current_device = 0;
 
 constexpr const char* kForkText =
     "Cannot re-initialize accel in forked subprocess. To use accel with multiprocessing, you must "
     "use the 'spawn' start method";
 
+bool known(c10::DeviceIndex index) {
+  return index >= 0 && index < g_ready_devices.load(std::memory_order_relaxed) && !in_bad_fork();
+}
+
 void check_index(c10::DeviceIndex index) {
+  if (C10_LIKELY(known(index))) {
+    return;
+  }
   const int count = device_count();
-  if (C10_LIKELY(index >= 0 && index < count)) {
+  if (index >= 0 && index < count) {
     return;
   }
   lazy_init(); // a bad ACCEL_* value or a fork is the better explanation
@@ -69,6 +77,7 @@ void lazy_init() {
   g_host_base.store(map.host_base, std::memory_order_relaxed);
   g_window_bytes.store(map.window_bytes, std::memory_order_release);
   check(accelFaultHandlerInstall());
+  g_ready_devices.store(device_count(), std::memory_order_relaxed);
   done.store(true, std::memory_order_release);
 }
 
@@ -96,7 +105,7 @@ c10::DeviceIndex exchange_device(c10::DeviceIndex index) {
 
 c10::DeviceIndex unchecked_exchange_device(c10::DeviceIndex index) noexcept {
   const auto previous = t_current_device;
-  if (index >= 0 && index < device_count()) {
+  if (known(index) || (index >= 0 && index < device_count())) {
     t_current_device = index;
   }
   return previous;

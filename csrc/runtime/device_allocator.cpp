@@ -23,7 +23,7 @@ class CachingAllocator final : public c10::DeviceAllocator {
     lazy_init();
     const auto record = this_record();
     const auto stream = record.stream != nullptr ? from_native(record.stream) : current_stream();
-    return make_data_ptr(accel::allocate(bytes, stream), stream.device());
+    return make_data_ptr(accel::allocate(bytes, stream, record), stream.device());
   }
 
   c10::DeleterFnPtr raw_deleter() const override {
@@ -67,7 +67,7 @@ class CachingAllocator final : public c10::DeviceAllocator {
     }
     auto& heap = heap_of(index);
     std::lock_guard<std::mutex> lock(heap.mutex);
-    auto stats = heap.stats;
+    auto stats = heap.current_stats();
     stats.max_split_size =
         static_cast<int64_t>(c10::CachingAllocator::AcceleratorAllocatorConfig::max_split_size());
     return stats;

@@ -42,6 +42,11 @@ void launch_add_Tensor(
 }
 
 at::Tensor add_Tensor(const at::Tensor& self, const at::Tensor& other, const at::Scalar& alpha) {
+  if (alike(self, other) && real(alpha)) {
+    auto out = make_alike(self);
+    launch_add_Tensor(out, self, other, alpha);
+    return out;
+  }
   Functional<at::meta::structured_add_Tensor> op;
   op.meta(self, other, alpha);
   launch_add_Tensor(op[0], self, other, alpha);
@@ -60,6 +65,10 @@ at::Tensor& add_out(
 }
 
 at::Tensor& add__Tensor(at::Tensor& self, const at::Tensor& other, const at::Scalar& alpha) {
+  if (alike(self, other) && apart(self, other) && real(alpha)) {
+    launch_add_Tensor(self, self, other, alpha);
+    return self;
+  }
   Inplace<at::meta::structured_add_Tensor> op(self);
   op.meta(self, other, alpha);
   launch_add_Tensor(op[0], self, other, alpha);

@@ -22,7 +22,8 @@ usage: ./dev COMMAND [arguments]
   test [--full] ...  run the tests (--full: the slow ones and the sanitizers too); arguments go to pytest
   test --full ops    run the whole operator suite, with progress
   lint               clang-format, ruff and mypy, in the versions that pyproject.toml pins
-  bench              run every script of benchmarks/
+  bench [--page]     measure every target, in a quarter of an hour (--page: write docs/performance.md from it)
+  bench NAME ...     run one script of benchmarks/; --help tells its arguments
   docs               run every example of README.md and docs/, and check links and tables
 """,
         )

@@ -17,7 +17,7 @@ from torch_accel.triton.interpret.memory import FIRST
 from torch_accel.triton.interpret.validate import Miscompiled, validate
 from torch_accel.triton.ir import reader
 from torch_accel.triton.ir.core import IRError, Operation
-from torch_accel.triton.passes import buffers, fuse, guards, lanes, lower
+from torch_accel.triton.passes import buffers, carried, fuse, guards, lanes, lower
 
 
 @triton.jit
@@ -55,6 +55,23 @@ def wrapping(x, y, start, B: tl.constexpr):
     """Lanes from 2 on have an index that wraps; the others are masked."""
     i = tl.arange(0, B)
     tl.store(y + i, tl.load(x + (start + i), mask=i >= 2))
+
+
+@triton.jit
+def modulo(x, y, start, n, B: tl.constexpr):
+    i = tl.arange(0, B)
+    tl.store(y + i, tl.load(x + (start + i) % n))
+
+
+@triton.jit
+def moving(x, y, n, step, B: tl.constexpr):
+    p, i, total = x + tl.arange(0, B), tl.arange(0, B), tl.zeros([B], tl.int32)
+    for _ in range(n):
+        p += step
+        total += tl.load(p) * i
+        i += step + 1
+        p += 1
+    tl.store(y + tl.arange(0, B), total + tl.load(p) + i)
 
 
 @triton.jit
@@ -98,6 +115,11 @@ KERNELS = {
     "one place": (one_place, "x:*i32 stride:i32", {"B": 16}, lambda: [ints(16), 0]),
     "diagonals": (diagonals, "x:*i32 stride:i32", {"M": 8, "N": 4}, lambda: [ints(11), 1]),
     "wrapping": (wrapping, "x:*i32 y:*i32 start:i32", {"B": 8}, lambda: [FIRST + 4 * (1 << 31), ints(8), (1 << 31) - 2]),
+    **{
+        f"modulo {n} from {start}": (modulo, "x:*i32 y:*i32 start:i32 n:i32", {"B": 8}, lambda s=start, n=n: [ints(n), ints(8), s, n])
+        for start, n in ((4, 20), (12, 20), (13, 20), (39, 20), (0, 3))
+    },
+    "moving": (moving, "x:*i32 y:*i32 n:i32 step:i32", {"B": 8}, lambda: [ints(64), ints(8), 5, 4]),
     "swapping": (swapping, "x:*i32 y:*i32 n:i32", {"B": 8}, lambda: [ints(24), ints(24), 5]),
     "store in a loop": (store_in_loop, "x:*i32 y:*i32 n:i32", {"B": 8}, lambda: [ints(8), ints(32), 3]),
 }  # fmt: skip
@@ -170,6 +192,10 @@ PLANTED = {
     "an index always fits": (axis.Fits, "always", property(lambda self: True), "wrapping"),
     "old tiles may be overwritten": (fuse._Fuse, "before", lambda self, argument, owner: True, "swapping"),
     "one tile after the other": (lower, "root", lambda buf: None, "swapping"),
+    "kept elements not written": (lower._Function, "elements", lambda self, op, kept, at: [self.at(value, at) for value in op.operands], "softmax"),
+    "no test of a period": (guards, "_period", lambda em, one: [], "modulo 20 from 13"),
+    "a step less": (carried, "_steps", lambda argument, value, find=carried._steps: find(argument, value)[1:], "moving"),
+    "steps twice": (carried, "_steps", lambda argument, value, find=carried._steps: find(argument, value) * 2, "moving"),
     "all buffers in one place": (buffers._Frame, "place", stacked, "attention"),
     "the combination turned": (lower, "_combine", turned, "linear_scan"),
 }  # fmt: skip

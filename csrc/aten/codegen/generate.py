@@ -47,6 +47,25 @@ HOST_CHECKS = {
 #: the kernel, given the result's shape, would warn of a resize that the caller did not ask for
 RESIZED_BY_META = {"mse_loss", "smooth_l1_loss"}
 
+#: operators whose result, of operands that are alike (structured.h), is one more like them
+POINTWISE = {
+    "add.Tensor",
+    "div.Tensor",
+    "exp",
+    "gelu",
+    "gelu_backward",
+    "mul.Tensor",
+    "neg",
+    "rsqrt",
+    "sigmoid",
+    "sigmoid_backward",
+    "silu",
+    "sqrt",
+    "sub.Tensor",
+    "tanh",
+    "tanh_backward",
+}
+
 HEADERS = {"at::native::get_gelutype_enum": "ATen/native/Gelu.h"}
 
 #: types that are bytes already; the others go through pack()
@@ -181,7 +200,13 @@ class Group:
         size = f", {self.returns}" if self.returns > 1 else ""
         base = f"at::meta::structured_{self.id}"
         outs = [a.name for a in f.func.arguments.out]
+        _, launch_arguments = self.outf()
+        group_outs = [a.name for a in self.group.out.func.arguments.out]
+        values = translated(arguments, [a for a in launch_arguments if a.name not in group_outs])
+        check = HOST_CHECKS.get(str(f.func.name)) or HOST_CHECKS.get(str(self.schema.name))
         lines = []
+        if str(self.schema.name) in POINTWISE and kind is not SchemaKind.out:
+            lines.append(self.short_cut(f, values, check))
         if f.device_check != DeviceCheckType.NoCheck:
             tensors = [a for a in (*f.func.arguments.out, *f.func.arguments.flat_positional) if a.type.is_tensor_like()]
             if len(tensors) > 1 or any(a.type.is_list_like() is not None for a in tensors):
@@ -197,15 +222,10 @@ class Group:
             lines.append(f"  Out<{base}{size}> op({', '.join(outs)});")
         exprs = translated(arguments, structured.meta_arguments(self.group))
         lines.append(wrap("op.meta(", exprs, ");", 2))
-        check = HOST_CHECKS.get(str(f.func.name)) or HOST_CHECKS.get(str(self.schema.name))
         if check:
             lines.append(f"  {check};")
-        _, launch_arguments = self.outf()
-        group_outs = [a.name for a in self.group.out.func.arguments.out]
-        values = [a for a in launch_arguments if a.name not in group_outs]
         exprs = [f"op[{i}]" for i in range(self.returns)]
-        exprs += translated(arguments, values)
-        lines.append(wrap(f"launch_{self.id}(", exprs, ");", 2))
+        lines.append(wrap(f"launch_{self.id}(", [*exprs, *values], ");", 2))
         if kind is SchemaKind.functional:
             lines.append("  return op.take();")
         elif kind is SchemaKind.inplace:
@@ -220,6 +240,25 @@ class Group:
             ") {",
         )
         return "\n".join([head, *lines, "}"])
+
+    def short_cut(self, f: NativeFunction, values: list[str], check: str | None) -> str:
+        """The way around the meta function where the operands are alike."""
+        tensors = [a.name for a in f.func.arguments.flat_positional if a.type.is_tensor_like()]
+        conditions = [f"alike({', '.join(tensors)})"]
+        inplace = f.func.kind() is SchemaKind.inplace
+        if inplace:
+            conditions += [f"apart(self, {name})" for name in tensors[1:]]
+        scalars = [a.name for a in f.func.arguments.flat_non_out if str(a.type) == "Scalar"]
+        conditions += [f"real({name})" for name in scalars]
+        lines = [f"  if ({' && '.join(conditions)}) {{"]
+        if check:
+            lines.append(f"    {check};")
+        if not inplace:
+            lines.append(f"    auto out = make_alike({tensors[0]});")
+        result = "self" if inplace else "out"
+        lines.append(wrap(f"launch_{self.id}(", [result, *values], ");", 4))
+        lines += [f"    return {result};", "  }"]
+        return "\n".join(lines)
 
     def text(self, forms: list[NativeFunction]) -> str:
         """The whole group, restricted to `forms`."""

@@ -5,6 +5,7 @@ import itertools
 
 import numpy as np
 
+from tests.triton.corpus import copied
 from torch_accel.triton import codegen
 from torch_accel.triton.codegen.compile import compile_machine, packed
 from torch_accel.triton.interpret.engine import argument
@@ -69,15 +70,13 @@ class Kernel:
 
     def run(self, grid, arguments, abort=0):
         """Runs all programs on copies of the arguments; gives the copies and the fault, or None."""
-        memory, copies, values = Addresses(), [], []
-        for value in arguments:
+        memory, copies, values = Addresses(), copied(arguments), []
+        for value in copies:
             if isinstance(value, np.ndarray):
-                value = value.copy()
                 memory.arrays.append(value)
                 values.append(value.ctypes.data)
             else:
                 values.append(value(memory) if callable(value) else value)
-            copies.append(value)
         *places, size = packed(self.types)
         data = np.zeros(max(size, 1), np.uint8)
         for type, value, at in zip(self.types, values, places):

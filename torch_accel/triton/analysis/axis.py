@@ -93,13 +93,25 @@ class Fits:
 
 
 @dataclass(frozen=True)
+class Period:
+    """A condition: no element of offset + sum of stride * index is negative, and all have one quotient by ``divisor``, which is
+    positive. ``rest`` stands for the remainder of the one at index 0, the least."""
+
+    offset: Poly
+    strides: tuple[Poly, ...]
+    sizes: tuple[int, ...]
+    divisor: Value
+    rest: Value = field(compare=False)
+
+
+@dataclass(frozen=True)
 class Affine:
     """``base`` is the pointer (a scalar) of an address, in elements of which the numbers are; None of an index."""
 
     offset: Poly
     strides: tuple[Poly, ...]
     base: Value | None = None
-    conditions: tuple[Fits, ...] = ()
+    conditions: tuple[Fits | Period, ...] = ()
 
 
 @dataclass
@@ -107,6 +119,7 @@ class Axes:
     """``of(value)``: the affine form of an integer or address tile, or None."""
 
     known: dict[Value, Affine | None] = field(default_factory=dict)
+    periods: dict[Value, Period] = field(default_factory=dict)
 
     def of(self, value: Value) -> Affine | None:
         """The form of a tile, or of a scalar integer or pointer, which is its own offset or base."""
@@ -140,6 +153,24 @@ class Axes:
         fits = Fits(form.offset, form.strides, sizes, elem.width)
         more = () if fits.always else (fits,)
         return Affine(form.offset, form.strides, form.base, (*form.conditions, *more))
+
+    def remainder(self, op: Operation, value: Value) -> Affine | None:
+        """Of numbers that ascend by known steps: the same numbers less a multiple of the divisor, while they stay in one period."""
+        form, by = (self.of(operand) for operand in op.operands)
+        form = form and self.widened(form, op.operands[0])
+        if form is None or by is None or any(stride.terms for stride in by.strides):
+            return None
+        terms = by.offset.terms
+        if len(terms) != 1 or len(terms[0][0]) != 1 or terms[0][1] != 1:
+            return None
+        if any(stride.number is None or stride.number < 0 for stride in form.strides):
+            return None
+        elem = element(value.type)
+        assert isinstance(elem, Scalar)
+        rest = Value(elem, op)
+        period = Period(form.offset, form.strides, shape(value.type), terms[0][0][0], rest)
+        self.periods[rest] = period
+        return Affine(Poly.of({(rest,): 1}), form.strides, None, (*form.conditions, period))
 
 
 def _literal(value: Value) -> int | None:
@@ -193,6 +224,8 @@ def _reshape(op: Operation, value: Value, old: tuple[Poly, ...]) -> tuple[Poly, 
 
 def _elementwise(axes: Axes, op: Operation, value: Value) -> Affine | None:
     opcode = op.attributes["opcode"]
+    if opcode == "remsi":
+        return axes.remainder(op, value)
     if opcode not in ("addi", "subi", "muli", "shli", "addptr"):
         return None
     a, b = (axes.of(operand) for operand in op.operands)

@@ -59,9 +59,10 @@ def validate(
     said: list[str] = []
     for name, entry, made in levels(module, **options):
         lines: list[str] = []
-        given = [value.copy() if isinstance(value, np.ndarray) else value for value in arguments]
-        memory = Memory()
-        passed = [memory.add(v, f"argument {n}") if isinstance(v, np.ndarray) else v for n, v in enumerate(given)]
+        given, memory = copied(arguments), Memory()
+        passed = list(given)
+        for number in _larger_first(given):
+            passed[number] = memory.add(given[number], f"argument {number}")
         entry(made, kernel, grid, passed, memory, lines.append)
         if not first:
             first, said = given, lines
@@ -75,6 +76,30 @@ def validate(
             value[...] = result
     for line in said:
         say(line)
+
+
+def _larger_first(arguments: Sequence[Any]) -> list[int]:
+    """The numbers of the arrays; the smaller may be a part of a larger one."""
+    arrays = [number for number, value in enumerate(arguments) if isinstance(value, np.ndarray)]
+    return sorted(arrays, key=lambda number: -arguments[number].nbytes)
+
+
+def copied(arguments: Sequence[Any]) -> list[Any]:
+    """Copies of arrays: one that is a part of another is the same part of its copy."""
+    given = list(arguments)
+    wholes: list[int] = []
+    for number in _larger_first(arguments):
+        array = arguments[number]
+        for whole in wholes:
+            at = array.ctypes.data - arguments[whole].ctypes.data
+            if 0 <= at <= arguments[whole].nbytes - array.nbytes:
+                part = given[whole].reshape(-1).view(np.uint8)[at : at + array.nbytes]
+                given[number] = part.view(array.dtype).reshape(array.shape)
+                break
+        else:
+            given[number] = array.copy()
+            wholes.append(number)
+    return given
 
 
 def difference(number: int, one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> str:

@@ -25,7 +25,7 @@ core level is the same for all lanes. `if`, `for` and `while` may stand there to
   second one combines two sets of them: first those so far, then the next. Order as in the tile IR: slot i % (lanes * accumulators) takes
   element i in ascending order, then the upper half of the slots is combined into the lower (of n slots, slot i with i + (n+1)//2) until
   one is left. If count < slots, there are count slots. No neutral element is needed. ``vector``: whether the slots are lanes of vectors; if
-  not, the loop around is vectorised, or nothing is.
+  not, the loop around is vectorised, or nothing is. The first region may write the elements to a buffer as well.
 - `vscan{count, reverse, vector}`: the first region gives the elements; the second combines them one after the other, from index 0, or
   from the last one; the third has the index and the running values, and uses them.
 - `access(base, offset, strides, indices)`: the address base + size of an element * (offset + sum of stride * index), in 64 bits, which

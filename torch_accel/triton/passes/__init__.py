@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from ..ir import verify as tile_verify
 from ..ir.core import Operation
 from ..machine import verify
-from . import buffers, lower
+from . import buffers, carried, lower
 from . import fuse as fusion
 
 Pass = Callable[[Operation], Operation]
@@ -18,6 +18,7 @@ def pipeline(*, sram: int = buffers.SRAM, fuse: bool = True) -> list[tuple[str, 
     """The passes in their order: name, pass, whether it gives the machine IR. Without ``fuse`` each tile is a buffer."""
     planner = fusion.plan if fuse else lambda function: fusion.Plan()
     return [
+        ("carried", carried.carried, False),
         ("lower", lambda module: buffers.free(lower.lower(module, planner)), True),
         ("plan", lambda module: buffers.plan(module, sram), True),
     ]

@@ -14,7 +14,7 @@ from ..analysis.axis import Affine, Axes, Poly, divisor, wide
 from ..analysis.order import WRITES, Order
 from ..ir.core import Operation, Value
 from ..ir.ops import attribute
-from ..ir.types import Ptr, Scalar, Tile, Type, shape
+from ..ir.types import Ptr, Scalar, Tile, Type, element, shape
 from .lanes import ELEMENTS, unit_reshape
 
 # Operations of a body that are as cheap as reading a buffer, and what others cost beside them.
@@ -28,9 +28,11 @@ SMALL = 12  # operations on indices only that are done again anywhere
 
 @dataclass
 class Plan:
-    """``inline``: tiles computed where they are used. ``reuse``: tiles that take over the buffer of another one, a loop's argument."""
+    """``inline``: tiles computed where they are used. ``kept``: tiles computed by the reduction or scan that uses them first, which
+    writes them to a buffer for later uses. ``reuse``: tiles that take over the buffer of another one, a loop's argument."""
 
     inline: set[Value] = field(default_factory=set)
+    kept: dict[Value, Operation] = field(default_factory=dict)
     reuse: dict[Value, Value] = field(default_factory=dict)
     axes: Axes = field(default_factory=Axes)
     roots: Roots | None = None
@@ -73,6 +75,11 @@ class _Fuse:
         known = zip(function.regions[0].block.arguments, attribute(function, "arguments"))
         divisors = {value: one.get("divisibility", 1) for value, one in known}
         self.plan = Plan(axes=self.axes, roots=self.roots, divisors=divisors)
+        for op in self.order.number:  # from the first on, so that no way to the leaves is long
+            for value in op.results:
+                self.tree(value)
+                self.axes.of(value)
+                self.roots.of(value)
         for op in reversed(self.order.number):
             for value in op.results:
                 if isinstance(value.type, Tile):
@@ -98,7 +105,9 @@ class _Fuse:
         reads = any(part.reads for part in parts)
         cost = sum(part.cost for part in parts)
         if op.name == "load":
-            return _Tree(cost + (1 if self.axes.of(op.operands[0]) else GATHER), depth, True)
+            # An affine address and a mask of indices go along with the access.
+            address = 0 if self.axes.of(op.operands[0]) else GATHER + parts[0].cost
+            return _Tree(1 + address + sum(part.cost for part in parts[1:] if part.reads), depth, True)
         if op.name == "elementwise":
             cost += COSTS.get(
                 op.attributes["opcode"], 1 if len(op.operands) > 1 or op.attributes["opcode"] in _CHEAP else FUNCTION
@@ -113,9 +122,20 @@ class _Fuse:
         """Puts a tile into ``inline`` if it may and should be; its uses are decided already."""
         users = self.order.users.get(value, [])
         points = self.points[value] = self.read_at(value)
-        may = op.name in ELEMENTS and not self.forced(value, users) and self.worth(op, value, points)
-        if may and (op.name != "load" or self.legal(op, points)):
+        if op.name not in ELEMENTS or self.forced(value, users):
+            return
+        if self.worth(op, value, points) and (op.name != "load" or self.legal(op, points)):
             self.plan.inline.add(value)
+            return
+        first = min(points, key=self.order.number.__getitem__, default=op)
+        if (
+            first.name in ("reduce", "scan")
+            and first.operands.count(value) == 1
+            and self.order.block[first] is self.order.block[op]
+            and self.tree(value).depth <= DEEP
+            and (op.name != "load" or (not attribute(op, "volatile") and self.legal(op, {first})))
+        ):
+            self.plan.kept[value] = first
 
     def read_at(self, value: Value) -> set[Operation]:
         """The operations in whose nests a tile is computed or read: its users, and for those that are inline, theirs."""
@@ -123,7 +143,9 @@ class _Fuse:
         for user in self.order.users.get(value, []):
             inline = [result for result in user.results if result in self.plan.inline]
             points |= set().union(*(self.points[one] for one in inline))
-            if len(inline) < len(user.results) or not user.results:
+            kept = [self.plan.kept[result] for result in user.results if result in self.plan.kept]
+            points.update(kept)
+            if len(inline) + len(kept) < len(user.results) or not user.results:
                 points.add(user)
         return points
 
@@ -156,6 +178,8 @@ class _Fuse:
             return False
         if tree.depth > DEEP or (op.name == "load" and attribute(op, "volatile")):
             return False
+        if not points or (isinstance(element(value.type), Ptr) and self.axes.of(value)):
+            return True  # never computed, or no more than an offset
         if not tree.reads and tree.cost <= SMALL:
             return True
         if any(self.order.deeper(op, point) for point in points):
@@ -192,6 +216,8 @@ class _Fuse:
             owner = value.owner
             if not isinstance(value.type, Tile) or not isinstance(owner, Operation) or value in self.plan.inline:
                 continue
+            if value in self.plan.kept:
+                continue
             if (
                 owner.parent is not block
                 or self.order.users[value] != [block.terminator]
@@ -223,18 +249,22 @@ class _Fuse:
             seen.add(value)
             inner = value.owner
             if value in self.plan.inline and isinstance(inner, Operation):
-                if inner.name not in _IN_PLACE and self.reaches(inner, argument):
+                if inner.name not in _IN_PLACE and self.reaches(inner, argument, set()):
                     return False
                 queue += inner.operands
         return True
 
-    def reaches(self, op: Operation, argument: Value) -> bool:
-        """Whether an inline operation reads a tile."""
-        return any(
-            one is argument
-            or (one in self.plan.inline and isinstance(one.owner, Operation) and self.reaches(one.owner, argument))
-            for one in op.operands
-        )
+    def reaches(self, op: Operation, argument: Value, seen: set[Value]) -> bool:
+        """Whether an inline operation reads a tile. ``seen`` have been looked at."""
+        for one in op.operands:
+            if one is argument:
+                return True
+            inner = one.owner
+            if one in self.plan.inline and one not in seen and isinstance(inner, Operation):
+                seen.add(one)
+                if self.reaches(inner, argument, seen):
+                    return True
+        return False
 
 
 _CHEAP = ("floor", "ceil", "absf", "negf", "absi")

@@ -7,7 +7,7 @@ import functools
 import itertools
 from collections.abc import Sequence
 
-from ..analysis.axis import Fits, Poly, wide
+from ..analysis.axis import Fits, Period, Poly, wide
 from ..ir.core import Value
 from ..ir.types import I1, I64, Ptr, Scalar
 from .lanes import Access, Emitter, injective
@@ -16,7 +16,7 @@ from .lanes import Access, Emitter, injective
 def conditions(em: Emitter, accesses: Sequence[Access]) -> list[Value]:
     """What must hold for a nest with these accesses, as values of the core; those that are known to hold are left out."""
     fits = dict.fromkeys(one for access in accesses for one in access.form.conditions)
-    found = [value for one in fits for value in _fits(em, one)]
+    found = [value for one in fits for value in (_fits(em, one) if isinstance(one, Fits) else _period(em, one))]
     stores = [access for access in accesses if access.load is None]
     for store, load in itertools.product(stores, accesses):
         if load.load is not None:
@@ -59,6 +59,13 @@ def _fits(em: Emitter, one: Fits) -> list[Value]:
         _compare(em, "sge", least, em.constant(-half, I64)),
         _compare(em, "sle", most, em.constant(half - 1, I64)),
     ]
+
+
+def _period(em: Emitter, one: Period) -> list[Value]:
+    least, most = _bounds(em, one.offset, list(zip(one.strides, one.sizes)))
+    by, zero = em.wide(one.divisor), em.constant(0, I64)
+    first, last = (em.compute("divsi", bound, by) for bound in (least, most))
+    return [_compare(em, "sge", least, zero), _compare(em, "sgt", by, zero), _compare(em, "eq", first, last)]
 
 
 def _apart(em: Emitter, store: Access, load: Access) -> list[Value]:

@@ -152,6 +152,10 @@ class Emitter:
 
     def wide(self, value: Value) -> Value:
         """A scalar integer of the tile IR as an i64."""
+        if value not in self.scalars:  # a remainder that no operation of the kernel has
+            period = self.plan.axes.periods[value]
+            rest, by = self.poly(period.offset), self.wide(period.divisor)
+            return self.add("elementwise", (rest, by), I64, opcode="remsi")
         made = self.scalars[value]
         return made if made.type == I64 else self.add("cast", (made,), I64, kind="extsi")
 

@@ -140,6 +140,18 @@ class _Function(Emitter):
             self.buffers[value] = buf
         return self.buffers[value]
 
+    def keep(self, op: Operation) -> dict[Value, Value]:
+        """New buffers for the operands that an operation computes for later uses."""
+        return {value: self.alloc(value.type, value.name) for value in op.operands if self.plan.kept.get(value) is op}
+
+    def elements(self, op: Operation, kept: dict[Value, Value], at: tuple[Value, ...]) -> list[Value]:
+        """The operands of a reduction or scan at some indices, those in ``kept`` written to their buffers too."""
+        values = [self.at(value, at) for value in op.operands]
+        for operand, value in zip(op.operands, values):
+            if operand in kept:
+                self.write(kept[operand], value, at)
+        return values
+
     def fill(self, targets: Sequence[Value], values: Sequence[Value]) -> None:
         """Tiles to buffers: a copy of one that is a buffer, else a nest."""
         for target, value in zip(targets, values):
@@ -170,7 +182,7 @@ class _Function(Emitter):
         """A result that may be computed where it is used."""
         if not isinstance(value.type, Tile):
             self.scalars[value] = ELEMENTS["reshape"](self, value.owner, value, ())  # type: ignore[arg-type]
-        elif value not in self.plan.inline:
+        elif value not in self.plan.inline and value not in self.plan.kept:
             self.materialise(value)
 
     def core(self, block: Block, source: Block, finish: Callable[[], Sequence[Value]], end: str = "yield") -> Region:
@@ -305,11 +317,12 @@ def _reduce(fn: _Function, op: Operation) -> None:
     rest = (*size[:axis], *size[axis + 1 :])
     last = axis == len(size) - 1
     elems = [element(value.type) for value in op.operands]
+    kept = fn.keep(op)
 
     def fold(at: tuple[Any, ...]) -> Sequence[Value]:
         first = fn.body(
             [I32],
-            lambda block: [fn.at(v, (*at[:axis], block.arguments[0], *at[axis:])) for v in op.operands],
+            lambda block: fn.elements(op, kept, (*at[:axis], block.arguments[0], *at[axis:])),
             (size[axis],),
         )
         regions = [first, _combine(fn, op)]
@@ -320,6 +333,7 @@ def _reduce(fn: _Function, op: Operation) -> None:
 
     if not rest:
         fn.scalars.update(zip(op.results, fn.versions(lambda: fold(()))))
+        fn.buffers.update(kept)
         return
     bufs = [fn.alloc(value.type, value.name) for value in op.results]
 
@@ -328,13 +342,14 @@ def _reduce(fn: _Function, op: Operation) -> None:
             fn.write(buf, value, at)
 
     fn.each(rest, fill, **({"vec": -1} if last else {}))
-    fn.buffers.update(zip(op.results, bufs))
+    fn.buffers.update({**dict(zip(op.results, bufs)), **kept})
 
 
 def _scan(fn: _Function, op: Operation) -> None:
     size, axis = shape(op.operands[0].type), attribute(op, "axis")
     rest = (*size[:axis], *size[axis + 1 :])
     last = axis == len(size) - 1
+    kept = fn.keep(op)
     bufs = [fn.alloc(value.type, value.name) for value in op.results]
 
     def fill(at: tuple[Value, ...]) -> None:
@@ -342,7 +357,7 @@ def _scan(fn: _Function, op: Operation) -> None:
             return (*at[:axis], index, *at[axis:])
 
         count = (size[axis],)
-        first = fn.body([I32], lambda block: [fn.at(v, place(block.arguments[0])) for v in op.operands], count)
+        first = fn.body([I32], lambda block: fn.elements(op, kept, place(block.arguments[0])), count)
 
         def consume(block: Block) -> Sequence[Value]:
             for buf, value in zip(bufs, block.arguments[1:]):
@@ -365,7 +380,7 @@ def _scan(fn: _Function, op: Operation) -> None:
             return ()
 
         fn.versions(build)
-    fn.buffers.update(zip(op.results, bufs))
+    fn.buffers.update({**dict(zip(op.results, bufs)), **kept})
 
 
 def _map(fn: _Function, op: Operation) -> None:
