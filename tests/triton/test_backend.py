@@ -74,7 +74,9 @@ def test_beside_another_driver_accel_is_active_when_it_is_chosen(monkeypatch):
 
 
 def test_without_a_device_it_is_not_active(script):
-    source = "import torch_accel, triton; from _torch_accel_triton.driver import AccelDriver; print(AccelDriver.is_active())"
+    source = (
+        "import torch_accel, triton; from _torch_accel_triton.driver import AccelDriver; print(AccelDriver.is_active())"
+    )
     assert script(source, ACCEL_DEVICES="0").stdout == "False\n"
     assert script(source).stdout == "True\n"
 
