@@ -62,7 +62,8 @@ def test_contents(wheel):
     native = {name for name in names if name.endswith(".so")}
     assert len(native) == 1 and min(native).startswith("torch_accel/_C.")
     ours = {name for name in names - native if not name.startswith(info)}
-    patterns = ("torch_accel/*.py", "torch_accel/*.pyi", "torch_accel/py.typed", "torch_accel_pytest/*.py")
+    folders = ("torch_accel", "torch_accel_pytest", "_torch_accel_triton")
+    patterns = (*(f"{folder}/*.py" for folder in folders), "torch_accel/*.pyi", "torch_accel/py.typed")
     headers = {f"torch_accel/include/torch_accel/{header}" for header in public_headers()}
     assert ours == set().union(*map(tracked, patterns)) | {"_torch_accel_autoload.py"} | headers
 
@@ -80,6 +81,7 @@ def test_metadata(wheel):
     declared.read_string(entry_points)
     assert {group: dict(declared[group]) for group in declared.sections()} == {
         "torch.backends": {"accel": "_torch_accel_autoload:autoload"},
+        "triton.backends": {"accel": "_torch_accel_triton"},
         "pytest11": {"torch_accel_pytest": "torch_accel_pytest"},
     }
 
@@ -171,6 +173,12 @@ def test_source_distribution_is_complete(tmp_path):
     with tarfile.open(archive) as tar:
         packed = {name.partition("/")[2] for name in tar.getnames()}
     wanted = set().union(
-        *map(tracked, ("csrc/", "torch_accel/", "torch_accel_pytest/", "tests/", "docs/", "benchmarks/", ".github/"))
+        *map(
+            tracked,
+            (
+                *("csrc/", "torch_accel/", "torch_accel_pytest/", "_torch_accel_triton/"),
+                *("tests/", "docs/", "benchmarks/", ".github/"),
+            ),
+        )
     )
     assert wanted | {"dev", "LICENSE", "README.md", "pyproject.toml", "setup.py"} <= packed
