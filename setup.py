@@ -43,6 +43,7 @@ PUBLIC_HEADERS = [
     "driver/accel.h",
     "driver/accel_graph.h",
     "driver/accel_trace.h",
+    "runtime/backend_meta.h",
     "runtime/device.h",
     "runtime/error.h",
     "runtime/stream.h",

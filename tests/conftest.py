@@ -12,6 +12,11 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 
+def pytest_collection_modifyitems(items):
+    """The file that takes longest comes first: begun last, it would run alone while the other processes have nothing to do."""
+    items.sort(key=lambda item: item.path.name != "test_conformance.py")
+
+
 @pytest.fixture
 def script():
     """Runs Python source in a process of its own: ``script(source, **environment)`` -> CompletedProcess.

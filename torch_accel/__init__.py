@@ -38,6 +38,7 @@ from ._numpy_kernel import numpy_kernel
 from ._utils import Device, _get_device_index
 from ._version import __version__
 from .amp import get_amp_supported_dtype
+from .backend_meta import set_tensor_flags, tensor_flags
 from .errors import (
     AcceleratorError,
     AccelError,
@@ -193,10 +194,12 @@ __all__ = [
     "set_rng_state_all",
     "set_stream",
     "set_sync_debug_mode",
+    "set_tensor_flags",
     "sparse",
     "stream",
     "streams",
     "synchronize",
+    "tensor_flags",
     "testing",
     "use_mem_pool",
     "utils",

@@ -97,6 +97,16 @@ def accelerator_device_stats(index: int) -> dict[str, Any]:
     return dict(torch._C._accelerator_getDeviceStats(index))
 
 
+def tensor_metadata(tensor: torch.Tensor) -> dict[str, bool]:
+    """What torch.save writes about a tensor beside its data: the conj and neg bits, and the flags of a backend."""
+    return dict(torch._utils.get_tensor_metadata(tensor))
+
+
+def set_tensor_metadata(tensor: torch.Tensor, metadata: dict[str, bool]) -> None:
+    """What torch.load does with it: sets the bits that are there, replaces the flags of a backend."""
+    torch._utils.set_tensor_metadata(tensor, metadata)
+
+
 def augment_memory_snapshot(snapshot: dict[str, Any]) -> dict[str, Any]:
     """Adds the original source lines to the frames of code that torch.fx generated."""
     from torch._utils import _augment_memory_snapshot_stack_traces

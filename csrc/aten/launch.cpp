@@ -1,6 +1,5 @@
 #include "launch.h"
 
-#include <ATen/TensorUtils.h>
 #include <ATen/core/CachingHostAllocator.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -12,7 +11,6 @@
 #include <deque>
 #include <exception>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <sstream>
 #include <thread>
@@ -25,6 +23,7 @@
 #include "../runtime/stream.h"
 #include "../runtime/sync_debug.h"
 #include "../runtime/warning.h"
+#include "access.h"
 #include "alias.h"
 #include "host_state.h"
 #include "replay.h"
@@ -193,52 +192,6 @@ void describe(const Prepared& operand, Descriptor* out) {
   out->offset = impl->storage_offset();
   out->conj = tensor.is_conj();
   out->neg = tensor.is_neg();
-}
-
-// Which bytes a strided tensor touches, as a comb: runs at a fixed pitch. Exact for slices of a
-// matrix; elsewhere all that it touches, and maybe more.
-void set_comb(const at::Tensor& tensor, accelAccess& access) {
-  using Dimension = std::pair<uint64_t, uint64_t>; // stride and size, in bytes and elements
-  c10::SmallVector<Dimension, 8> dimensions;
-  for (int64_t d = 0; d < tensor.dim(); ++d) {
-    if (tensor.size(d) > 1 && tensor.stride(d) != 0) {
-      dimensions.emplace_back(tensor.stride(d) * tensor.element_size(), tensor.size(d));
-    }
-  }
-  std::sort(dimensions.begin(), dimensions.end());
-  uint64_t run = tensor.element_size();
-  size_t inner = 0;
-  while (inner < dimensions.size() && dimensions[inner].first <= run) {
-    run += dimensions[inner].first * (dimensions[inner].second - 1);
-    ++inner;
-  }
-  uint64_t pitch = 0;
-  for (size_t d = inner; d < dimensions.size(); ++d) {
-    pitch = std::gcd(pitch, dimensions[d].first);
-  }
-  if (run < pitch) { // else the runs meet
-    access.run = run;
-    access.pitch = pitch;
-  }
-}
-
-void append_access(
-    const at::Tensor& tensor,
-    uint32_t mode,
-    c10::SmallVector<accelAccess, 8>& accesses) {
-  const auto* const impl = tensor.unsafeGetTensorImpl();
-  auto* const storage = impl->unsafe_storage().unsafeGetStorageImpl();
-  const auto itemsize = impl->itemsize();
-  const bool contiguous = impl->is_contiguous();
-  const auto bytes = contiguous
-      ? impl->numel() * itemsize
-      : at::detail::computeStorageNbytes(impl->sizes(), impl->strides(), itemsize);
-  const auto* const data =
-      static_cast<const char*>(storage->data()) + impl->storage_offset() * itemsize;
-  accesses.push_back({reinterpret_cast<uint64_t>(storage), data, bytes, mode, 0, 0});
-  if (!contiguous) {
-    set_comb(tensor, accesses.back());
-  }
 }
 
 // ---- The worker's side
@@ -477,7 +430,7 @@ Enqueued enqueue(
       access = last.written ? uint32_t{accelAccessWrite} : same >= 0 ? 0 : access;
     }
     if (last.place != Place::kUndefined && last.place != Place::kCaptured && access != 0) {
-      append_access(operand.tensor, access, accesses);
+      accesses.push_back(access_of(operand.tensor, access));
     }
   }
 

@@ -51,17 +51,24 @@ accelError_t unusable(const char* name, const std::string& value, const std::str
       accepted.c_str());
 }
 
-// Sets `*result` if the variable is set; `most` bounds it.
-accelError_t
-read_number(const char* name, uint64_t most, const char* meaning, std::optional<uint64_t>* result) {
+// Sets `*result` if the variable is set; `least` and `most` bound it.
+accelError_t read_number(
+    const char* name,
+    uint64_t least,
+    uint64_t most,
+    const char* meaning,
+    std::optional<uint64_t>* result) {
   const std::optional<std::string> value = variable(name);
   if (!value) {
     return accelSuccess;
   }
   *result = parse_number(*value);
-  if (!*result || **result > most) {
+  if (!*result || **result < least || **result > most) {
     return unusable(
-        name, *value, "an integer from 0 to " + std::to_string(most) + " (" + meaning + ")");
+        name,
+        *value,
+        "an integer from " + std::to_string(least) + " to " + std::to_string(most) + " (" +
+            meaning + ")");
   }
   return accelSuccess;
 }
@@ -69,7 +76,7 @@ read_number(const char* name, uint64_t most, const char* meaning, std::optional<
 accelError_t read_devices(Config* config) {
   std::optional<uint64_t> devices;
   if (const accelError_t code = read_number(
-          "ACCEL_DEVICES", kMaxDevices, "the number of devices; unset: 1, 0: none", &devices)) {
+          "ACCEL_DEVICES", 0, kMaxDevices, "the number of devices; unset: 1, 0: none", &devices)) {
     return code;
   }
   config->devices = static_cast<int>(devices.value_or(1));
@@ -123,14 +130,34 @@ accelError_t read_memory(Config* config) {
   return accelSuccess;
 }
 
+accelError_t read_cores(Config* config) {
+  std::optional<uint64_t> cores;
+  if (const accelError_t code = read_number(
+          "ACCEL_CORES", 1, kMaxCores, "cores of a device; unset: the host's", &cores)) {
+    return code;
+  }
+  config->cores = static_cast<uint32_t>(cores.value_or(std::min(os::host_cores(), kMaxCores)));
+
+  const std::optional<std::string> value = variable("ACCEL_SRAM");
+  const std::optional<uint64_t> bytes = value ? parse_bytes(*value) : kDefaultSramBytes;
+  if (!bytes || *bytes < os::kPageBytes || *bytes > kMostSramBytes) {
+    return unusable(
+        "ACCEL_SRAM",
+        *value,
+        "bytes of scratch memory per core from 4KiB to 1GiB, as 1048576, 256KiB or 1MiB (unset: "
+        "2MiB)");
+  }
+  config->sram = *bytes / os::kPageBytes * os::kPageBytes;
+  return accelSuccess;
+}
+
 } // namespace
 
 accelError_t read_config(Config* config) {
-  if (const accelError_t code = read_devices(config)) {
-    return code;
-  }
-  if (const accelError_t code = read_memory(config)) {
-    return code;
+  for (const auto read : {read_devices, read_memory, read_cores}) {
+    if (const accelError_t code = read(config)) {
+      return code;
+    }
   }
   const std::optional<std::string> blocking = variable("ACCEL_LAUNCH_BLOCKING");
   if (blocking && *blocking != "0" && *blocking != "1") {
@@ -141,12 +168,13 @@ accelError_t read_config(Config* config) {
 
   std::optional<uint64_t> delay;
   if (const accelError_t code = read_number(
-          "ACCEL_DELAY_US", 1'000'000'000, "microseconds before each launch runs", &delay)) {
+          "ACCEL_DELAY_US", 0, 1'000'000'000, "microseconds before each launch runs", &delay)) {
     return code;
   }
   config->delay = delay.value_or(0) * 1000;
   return read_number(
       "ACCEL_SCHEDULE_SEED",
+      0,
       INT64_MAX,
       "seed of random delays before launches",
       &config->schedule_seed);

@@ -10,6 +10,9 @@ namespace accel::driver {
 
 constexpr int kMaxDevices = 64;
 constexpr uint64_t kSegmentBytes = uint64_t{2} << 20; // granule of accelMalloc
+constexpr uint64_t kMaxCores = 1024;
+constexpr uint64_t kDefaultSramBytes = uint64_t{2} << 20;
+constexpr uint64_t kMostSramBytes = uint64_t{1} << 30;
 
 struct Config {
   int devices = 1; // ACCEL_DEVICES, ACCEL_VISIBLE_DEVICES
@@ -17,6 +20,8 @@ struct Config {
   bool launch_blocking = false; // ACCEL_LAUNCH_BLOCKING
   uint64_t delay = 0; // ACCEL_DELAY_US, in nanoseconds: workers wait before each record
   std::optional<uint64_t> schedule_seed; // ACCEL_SCHEDULE_SEED: workers wait at random
+  uint32_t cores = 1; // ACCEL_CORES: programs of a grid that run at the same time
+  uint64_t sram = 0; // ACCEL_SRAM: bytes of scratch memory per core, a multiple of a page
 };
 
 // Reads the environment. An unusable value is accelErrorConfig, with a text naming the variable,

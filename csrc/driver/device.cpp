@@ -43,6 +43,9 @@ void Device::abort() {
   // Waiters of this device's streams, and this device's workers that wait for another's.
   for (const auto& device : g_chip->devices) {
     for (accelStream_t stream : device->streams()) {
+      if (device.get() == this) {
+        stream->grid_abort.store(1);
+      }
       stream->completion.wake();
       wake_worker(*stream);
     }
@@ -126,9 +129,9 @@ extern "C" accelError_t accelDeviceGetProperties(int device, accelDeviceProp* pr
     sheet.size = sizeof(sheet);
     std::snprintf(sheet.name, sizeof(sheet.name), "Accel Simulator");
     sheet.total_memory = found->bytes;
-    sheet.cores = 8;
+    sheet.cores = static_cast<int32_t>(g_chip->config.cores);
     sheet.lanes = 32;
-    sheet.sram_per_core = uint64_t{1} << 20;
+    sheet.sram_per_core = g_chip->config.sram;
     sheet.hbm_bytes_per_second = 1'000'000'000'000;
     sheet.link_bytes_per_second = 50'000'000'000;
     sheet.clock_khz = 1'000'000;

@@ -161,6 +161,15 @@ void futex_wake_all(const std::atomic<uint32_t>& word) noexcept {
   syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
 }
 
+uint64_t host_cores() noexcept {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) {
+    return static_cast<uint64_t>(std::max(CPU_COUNT(&set), 1));
+  }
+  return static_cast<uint64_t>(
+      std::max(sysconf(_SC_NPROCESSORS_ONLN), 1L)); // more than the set has
+}
+
 bool start_thread(void (*body)(void*), void* argument) noexcept {
   struct Start {
     void (*body)(void*);

@@ -44,6 +44,8 @@ void futex_wait(const std::atomic<uint32_t>& word, uint32_t expected, uint64_t t
 void futex_wake_all(const std::atomic<uint32_t>& word) noexcept;
 
 // ---- Threads and processes ----
+// The cores that this process may run on, at least 1.
+uint64_t host_cores() noexcept;
 // A detached thread that takes no asynchronous signals. False if the system has none left.
 bool start_thread(void (*body)(void*), void* argument) noexcept;
 bool at_fork(void (*before)(), void (*in_parent)(), void (*in_child)()) noexcept;

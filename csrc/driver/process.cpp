@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "cores.h"
 #include "ipc.h"
 #include "launch.h"
 #include "os_linux.h"
@@ -139,7 +140,10 @@ extern "C" void accelShutdown(int deadline_ms) {
     for (const auto& device : g_chip->devices) {
       device->abort();
     }
-    end_workers(os::now() + static_cast<uint64_t>(deadline_ms < 0 ? 0 : deadline_ms) * 1'000'000);
+    const uint64_t deadline =
+        os::now() + static_cast<uint64_t>(deadline_ms < 0 ? 0 : deadline_ms) * 1'000'000;
+    end_workers(deadline);
+    end_cores(deadline);
     return accelSuccess;
   });
 }

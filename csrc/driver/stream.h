@@ -37,6 +37,9 @@ struct accelStream {
   accel::driver::Completion completion;
   accel::driver::FailureSlot failure;
 
+  // Not 0: the programs of the grid that runs here are to end (accelGridContext::abort).
+  std::atomic<uint32_t> grid_abort{0};
+
   // The worker's state (worker.cpp).
   std::atomic<uint32_t> worker{0};
   std::atomic<uint32_t> worker_signal{0};

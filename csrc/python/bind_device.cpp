@@ -131,6 +131,9 @@ void bind_device(py::module_& m) {
   def(m, "_stream_handle", [](c10::Stream stream) {
     return reinterpret_cast<uintptr_t>(native(stream));
   });
+  def(m, "_current_stream_handle", [](int64_t index) {
+    return reinterpret_cast<uintptr_t>(native(current_stream(to_index(index))));
+  });
   def(m, "_stream_from_external", [](uintptr_t handle, int64_t index) {
     return ids(stream_from_external(reinterpret_cast<accelStream_t>(handle), to_index(index)));
   });

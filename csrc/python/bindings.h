@@ -14,6 +14,7 @@ void bind_as_cuda(py::module_& m);
 void bind_autograd(py::module_& m);
 void bind_device(py::module_& m);
 void bind_graphs(py::module_& m);
+void bind_grid(py::module_& m);
 void bind_ipc(py::module_& m);
 void bind_memory(py::module_& m);
 void bind_sanitizer(py::module_& m);

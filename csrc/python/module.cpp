@@ -85,6 +85,7 @@ PYBIND11_MODULE(_C, m) {
   bind_autograd(m);
   bind_device(m);
   bind_graphs(m);
+  bind_grid(m);
   bind_ipc(m);
   bind_memory(m);
   bind_sanitizer(m);

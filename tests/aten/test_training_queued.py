@@ -84,7 +84,8 @@ OPTIMIZERS = {
 
 
 def waits():
-    return {name: times for name, times in wait_report().items() if name != "synchronize"}
+    """What operators waited for. A launch waits where the queue is full, which poison and shuffled schedules fill."""
+    return {name: times for name, times in wait_report().items() if name not in ("synchronize", "launch")}
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)

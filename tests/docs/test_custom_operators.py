@@ -11,11 +11,15 @@ from tests.docs.markdown import ROOT, blocks
 from torch_accel.testing import fallback_mode, hold_stream, wait_report
 
 
+def source():
+    """All of the page's C++, which is one file."""
+    return "\n".join(b.text for b in blocks(ROOT / "docs/custom_operators.md") if b.language == "cpp")
+
+
 @pytest.fixture(scope="module")
 def squared_relu(tmp_path_factory):
     folder = tmp_path_factory.mktemp("demo")
-    (block,) = (b for b in blocks(ROOT / "docs/custom_operators.md") if b.language == "cpp")
-    (folder / "squared_relu.cpp").write_text(block.text)
+    (folder / "squared_relu.cpp").write_text(source())
     torch_accel.utils.load(
         "demo", str(folder / "squared_relu.cpp"), build_directory=str(folder), extra_cflags=["-O1", "-Werror"]
     )
@@ -56,6 +60,16 @@ def test_waits_for_nothing(squared_relu):
     assert y.tolist() == [1] * 5
 
 
+def test_flags_are_the_kernels_to_read(squared_relu):
+    x = torch.ones(2, device="accel")
+    assert not torch.ops.demo.is_packed(x)
+    torch.accel.set_tensor_flags(x, {"packed": False})
+    assert not torch.ops.demo.is_packed(x)
+    torch.ops.demo.mark_packed(x)
+    assert torch.accel.tensor_flags(x) == {"packed": True} and torch.ops.demo.is_packed(x.detach())
+    assert not torch.ops.demo.is_packed(x + 1)
+
+
 def test_the_shipped_headers_include_only_shipped_headers():
     (folder,) = map(Path, torch_accel.utils.include_paths())
     headers = sorted(folder.rglob("*.h"))
@@ -68,10 +82,9 @@ def test_the_shipped_headers_include_only_shipped_headers():
 @pytest.mark.full
 def test_an_extension_of_a_setup_py(tmp_path, script):
     """The same source as an extension module, in a process that imports torch and it alone."""
-    (block,) = (b for b in blocks(ROOT / "docs/custom_operators.md") if b.language == "cpp")
     module = '#include <Python.h>\nstatic PyModuleDef d{PyModuleDef_HEAD_INIT, "demo_ext"};\n'
     module += "PyMODINIT_FUNC PyInit_demo_ext() { return PyModule_Create(&d); }\n"
-    (tmp_path / "demo.cpp").write_text(block.text + module)
+    (tmp_path / "demo.cpp").write_text(source() + module)
     (tmp_path / "setup.py").write_text(
         "from setuptools import setup\n"
         "from torch.utils.cpp_extension import BuildExtension\n"

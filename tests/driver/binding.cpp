@@ -1,7 +1,8 @@
 // accel_driver: accel.h for the driver's tests. Addresses are integers, device memory is NumPy
 // arrays; no torch.
+#include "binding.h"
+
 #include <pybind11/numpy.h>
-#include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
 #include <atomic>
@@ -15,25 +16,20 @@
 #include <utility>
 #include <vector>
 
-#include "accel.h"
 #include "accel_graph.h"
 #include "accel_ipc.h"
 #include "accel_trace.h"
 
-namespace py = pybind11;
+accelLaunchInfo unknown_info(const char* name) {
+  auto info = sized<accelLaunchInfo>();
+  info.name = name;
+  info.cores = -1;
+  std::fill(std::begin(info.bytes), std::end(info.bytes), -1);
+  std::fill(std::begin(info.flops), std::end(info.flops), -1);
+  return info;
+}
 
 namespace {
-
-struct DriverError {
-  accelError_t code;
-  std::string text;
-};
-
-void check(accelError_t code) {
-  if (code != accelSuccess) {
-    throw DriverError{code, accelGetLastErrorMessage()};
-  }
-}
 
 // True or false for a query.
 bool ready(accelError_t code) {
@@ -43,24 +39,10 @@ bool ready(accelError_t code) {
   return code == accelSuccess;
 }
 
-void* pointer(uintptr_t address) {
-  return reinterpret_cast<void*>(address);
-}
-
 py::array array_over(uintptr_t address, size_t bytes) {
   return py::array(py::dtype::of<uint8_t>(), {bytes}, {size_t{1}}, pointer(address), py::none());
 }
 
-template <class T>
-T sized() {
-  T value{};
-  value.size = sizeof(T);
-  return value;
-}
-
-struct Stream {
-  accelStream_t handle = nullptr;
-};
 struct Event {
   accelEvent_t handle = nullptr;
 };
@@ -78,15 +60,6 @@ intptr_t g_offset = 0; // device address -> host address
 template <class T>
 T* on_host(uintptr_t device_address) {
   return reinterpret_cast<T*>(device_address + g_offset);
-}
-
-accelLaunchInfo unknown_info(const char* name) {
-  auto info = sized<accelLaunchInfo>();
-  info.name = name;
-  info.cores = -1;
-  std::fill(std::begin(info.bytes), std::end(info.bytes), -1);
-  std::fill(std::begin(info.flops), std::end(info.flops), -1);
-  return info;
 }
 
 template <class Kernel>
@@ -787,4 +760,5 @@ PYBIND11_MODULE(accel_driver, m) {
   bind_graphs(m);
   bind_memory(m);
   bind_ipc(m);
+  bind_grid(m);
 }

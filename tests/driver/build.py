@@ -18,7 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 DRIVER = ROOT / "csrc" / "driver"
 CACHE = ROOT / "build" / "driver"
 COMMON = ["-std=c++20", "-fPIC", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden", "-pthread"]
@@ -77,17 +78,20 @@ def _driver_objects(driver: Path, flags: Sequence[str]) -> list[Path]:
     return sorted(_cached(_cache_of(driver), "objects", inputs, flags, make).glob("*.o"))
 
 
-def _build(main: Path, name: str, driver: Path, flags: Sequence[str], own_flags: Sequence[str] = ()) -> Path:
-    """Links the driver, compiled with ``flags``, with ``main``, compiled with ``own_flags`` too."""
+def _build(
+    sources: Sequence[Path], name: str, driver: Path, flags: Sequence[str], own_flags: Sequence[str] = ()
+) -> Path:
+    """Links the driver, compiled with ``flags``, with ``sources``, compiled with ``own_flags`` too."""
     objects = _driver_objects(driver, flags)
 
     def make(target: Path) -> None:
-        own = target.with_suffix(".o")
-        _compile(main, own, driver, [*flags, *own_flags])
+        own = [target.with_name(f"{source.stem}.o") for source in sources]
+        for source, compiled in zip(sources, own):
+            _compile(source, compiled, driver, [*flags, *own_flags])
         kind = ["-shared"] if name.startswith("accel_driver") else []
-        _run([compiler(), *COMMON, *flags, *kind, *objects, own, "-o", target])
+        _run([compiler(), *COMMON, *flags, *kind, *objects, *own, "-o", target])
 
-    inputs = [main, *objects, *sorted(driver.glob("*.h"))]
+    inputs = [*sources, *HERE.glob("*.h"), *objects, *sorted(driver.glob("*.h"))]
     return _cached(_cache_of(driver), name, inputs, (flags, own_flags), make)
 
 
@@ -97,12 +101,12 @@ def build_module(driver: Path = DRIVER, flags: Sequence[str] = PLAIN) -> Path:
 
     includes = [f"-isystem{sysconfig.get_path('include')}", f"-isystem{pybind11.get_include()}"]
     name = f"accel_driver{sysconfig.get_config_var('EXT_SUFFIX')}"
-    return _build(Path(__file__).with_name("binding.cpp"), name, driver, flags, includes)
+    return _build([HERE / "binding.cpp", HERE / "binding_grid.cpp"], name, driver, flags, includes)
 
 
 def build_stress(flags: Sequence[str] = PLAIN, driver: Path = DRIVER) -> Path:
     """Builds the stress program with ``flags`` and returns its path."""
-    return _build(Path(__file__).with_name("stress.cpp"), "stress", driver, flags)
+    return _build([HERE / "stress.cpp"], "stress", driver, flags)
 
 
 def planted_copy(folder: Path, file: str, changes: Mapping[str, str]) -> Path:

@@ -32,7 +32,7 @@ def module_path() -> Path:
 
 @pytest.fixture(scope="session")
 def driver(module_path: Path) -> Iterator[ModuleType]:
-    """``accel_driver`` initialised with two devices of 64 MiB."""
+    """``accel_driver`` initialised with two devices of 64 MiB and four cores."""
     spec = importlib.util.spec_from_file_location("accel_driver", module_path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -40,6 +40,7 @@ def driver(module_path: Path) -> Iterator[ModuleType]:
         for name in [name for name in os.environ if name.startswith("ACCEL_")]:
             patch.delenv(name)
         patch.setenv("ACCEL_DEVICES", "2")
+        patch.setenv("ACCEL_CORES", "4")
         patch.setenv("ACCEL_MEMORY", "64MiB")
         module.init()
     yield module

@@ -18,6 +18,7 @@
 
 #include "accel.h"
 #include "accel_graph.h"
+#include "accel_grid.h"
 
 namespace {
 
@@ -32,6 +33,8 @@ constexpr size_t kWords = 700;
 intptr_t g_offset = 0;
 std::atomic<uint64_t> g_launched{0};
 std::atomic<uint64_t> g_destroyed{0};
+std::atomic<uint64_t> g_loaded{0};
+std::atomic<uint64_t> g_released{0};
 uint64_t g_plain_counter = 0; // written by the workers of one stream only
 
 [[noreturn]] void give_up(const char* what) {
@@ -78,6 +81,94 @@ void launch(accelStream_t stream, const char* name, const Kernel& kernel, size_t
   check(accelLaunchCommit(stream, nullptr));
   g_launched.fetch_add(1, std::memory_order_relaxed);
 }
+
+struct GridArguments {
+  uint32_t* words;
+  uint32_t value;
+  uint32_t failing; // the program that fails, if there is one
+  std::atomic<uint32_t>* turn; // of this launch
+};
+
+bool wait_for_turn(const accelGridContext& context, const GridArguments& args, uint32_t turn) {
+  while (args.turn->load(std::memory_order_acquire) < turn) {
+    if (__atomic_load_n(context.abort, __ATOMIC_RELAXED) != 0) {
+      return false;
+    }
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+// Each program adds to its share of the words, and waits with its core's scratch memory for the
+// programs before it; the last one adds to all.
+int32_t add_by_grid(const accelGridContext* context, const void* bytes) {
+  const auto& args = *static_cast<const GridArguments*>(bytes);
+  const uint32_t program = context->program[0];
+  const uint32_t programs = context->grid[0];
+  auto* const words =
+      reinterpret_cast<uint32_t*>(reinterpret_cast<uintptr_t>(args.words) + context->offset);
+  for (size_t i = program; i < kWords; i += programs) {
+    words[i] += args.value - 1;
+  }
+  std::memset(context->sram, static_cast<int>(program), 64);
+  if (!wait_for_turn(*context, args, program)) {
+    return 0;
+  }
+  expect(context->sram[63] == program, "the scratch memory of a core");
+  if (program == programs - 1) {
+    for (size_t i = 0; i < kWords; ++i) {
+      ++words[i];
+    }
+  }
+  args.turn->store(program + 1, std::memory_order_release);
+  return 0;
+}
+
+// One program fails, if there is such a program; the others wait until they are told to give up.
+int32_t fail_in_grid(const accelGridContext* context, const void* bytes) {
+  const auto& args = *static_cast<const GridArguments*>(bytes);
+  if (context->program[0] == args.failing) {
+    static_cast<accelGridFault*>(context->fault)->kind = accelGridFaultOther;
+    return 1;
+  }
+  wait_for_turn(*context, args, 1);
+  return 0;
+}
+
+void launch_grid(
+    accelStream_t stream,
+    accelGridFunction function,
+    GridArguments args,
+    uint32_t programs,
+    uint32_t cores,
+    bool cooperative) {
+  args.turn = new std::atomic<uint32_t>(0);
+  accelModuleInfo info{};
+  info.size = sizeof(info);
+  info.name = "grid";
+  info.function = function;
+  info.args_bytes = sizeof(args);
+  info.user = args.turn;
+  info.release = [](void* turn) {
+    delete static_cast<std::atomic<uint32_t>*>(turn);
+    g_released.fetch_add(1, std::memory_order_relaxed);
+  };
+  accelModule_t module = nullptr;
+  check(accelModuleLoad(&info, &module));
+  g_loaded.fetch_add(1, std::memory_order_relaxed);
+  accelGridLaunch launch{};
+  launch.size = sizeof(launch);
+  launch.grid[0] = programs;
+  launch.grid[1] = launch.grid[2] = 1;
+  launch.cores = cores;
+  launch.cooperative = cooperative ? 1 : 0;
+  launch.args = &args;
+  launch.args_bytes = sizeof(args);
+  check(accelLaunchGrid(stream, module, &launch, nullptr));
+  accelModuleUnload(module); // the launch has it
+}
+
+constexpr uint32_t kNobody = UINT32_MAX;
 
 accelEvent_t make_event(uint32_t flags) {
   accelEvent_t event = nullptr;
@@ -132,7 +223,7 @@ class Player {
     accelStream_t stream = streams_[below(kStreams)];
     Buffer& one = buffers_[below(kBuffers)];
     Buffer& two = buffers_[below(kBuffers)];
-    switch (below(16)) {
+    switch (below(18)) {
       case 0:
       case 1:
         return set(one, stream, next());
@@ -158,6 +249,9 @@ class Player {
       case 13:
       case 14:
         return replay(one, two, stream, streams_[below(kStreams)]);
+      case 15:
+      case 16:
+        return grid(one, stream, next());
       default:
         return count();
     }
@@ -226,6 +320,15 @@ class Player {
       }
       return accelSuccess;
     });
+    buffer.expected += value;
+  }
+
+  void grid(Buffer& buffer, accelStream_t stream, uint32_t value) {
+    order(buffer, stream);
+    const bool cooperative = below(3) == 0;
+    const uint32_t programs = cooperative ? 1 + below(4) : 1 + below(30);
+    const GridArguments args{buffer.address, value, kNobody, nullptr};
+    launch_grid(stream, add_by_grid, args, programs, below(5), cooperative);
     buffer.expected += value;
   }
 
@@ -301,10 +404,15 @@ class Player {
   void fail(accelStream_t stream) {
     accelStream_t own = nullptr;
     check(accelStreamCreate(below(2), 0, &own));
-    launch(own, "fail", [] {
-      accelSetKernelError("on purpose");
-      return accelErrorLaunchFailure;
-    });
+    const bool grid = below(2) == 0;
+    if (grid) {
+      launch_grid(own, fail_in_grid, {nullptr, 0, below(4), nullptr}, 4, 0, true);
+    } else {
+      launch(own, "fail", [] {
+        accelSetKernelError("on purpose");
+        return accelErrorLaunchFailure;
+      });
+    }
     const bool travels = below(2) == 0;
     if (travels) {
       accelEvent_t event = make_event(accelEventTiming);
@@ -316,7 +424,9 @@ class Player {
     } else {
       expect(accelStreamSynchronize(own, "fail") == accelErrorLaunchFailure, "no failure");
     }
-    expect(std::string(accelGetLastErrorMessage()) == "fail: on purpose", "another message");
+    const std::string message = accelGetLastErrorMessage();
+    expect(
+        message.rfind(grid ? "grid: accel: program (" : "fail: on purpose", 0) == 0, "a message");
     check(accelStreamDestroy(own));
   }
 
@@ -381,6 +491,7 @@ void play(uint32_t seed, Clock::time_point deadline) {
   expect(g_plain_counter == counted.load(), "the counter of the shared stream");
   check(accelStreamDestroy(shared));
   expect(g_destroyed.load() == g_launched.load(), "a payload was not destroyed");
+  expect(g_released.load() == g_loaded.load(), "a module was not released");
 }
 
 // Waits that end while the waiter is on its way into the futex: a lost wake-up hangs here.
@@ -437,6 +548,10 @@ void reset(uint32_t seed, Clock::time_point deadline) {
           std::atomic_ref<uint32_t>(*word).store(turn, std::memory_order_relaxed);
           return accelSuccess;
         });
+        if (random() % 4 == 0) { // runs until a reset
+          launch_grid(
+              near, fail_in_grid, {nullptr, 0, kNobody, nullptr}, 1 + random() % 9, 0, false);
+        }
         check(accelStreamSleep(near, random() % 200'000));
         check(accelEventRecord(event, near));
         check(accelStreamWaitEvent(far, event));
@@ -472,6 +587,7 @@ void reset(uint32_t seed, Clock::time_point deadline) {
   playing.store(false);
   resetter.join();
   expect(g_destroyed.load() == g_launched.load(), "a payload was not destroyed");
+  expect(g_released.load() == g_loaded.load(), "a module was not released");
 }
 
 } // namespace
@@ -481,6 +597,7 @@ int main(int argc, char** argv) {
   const uint32_t seed = argc > 2 ? static_cast<uint32_t>(std::atoi(argv[2])) : 1;
   setenv("ACCEL_DEVICES", "2", 1);
   setenv("ACCEL_MEMORY", "256MiB", 1);
+  setenv("ACCEL_CORES", "4", 1);
   check(accelInit());
   accelAddressMap map{};
   map.size = sizeof(map);

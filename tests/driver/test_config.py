@@ -66,6 +66,23 @@ def test_switches(process):
     )
 
 
+def test_cores(process):
+    assert_expected_inline(
+        message(process, ACCEL_CORES="0"),
+        """Config: accel: ACCEL_CORES=0 is not usable; accepted: an integer from 1 to 1024 (cores of a device; unset: the host's)""",
+    )
+    assert "ACCEL_CORES=1025 " in message(process, ACCEL_CORES="1025")
+    assert_expected_inline(
+        message(process, ACCEL_SRAM="2GiB"),
+        """Config: accel: ACCEL_SRAM=2GiB is not usable; accepted: bytes of scratch memory per core from 4KiB to 1GiB, as 1048576, 256KiB or 1MiB (unset: 2MiB)""",
+    )
+    for wrong in ("4095", "much", "-1"):
+        assert f"ACCEL_SRAM={wrong} " in message(process, ACCEL_SRAM=wrong)
+    source = "d.init(); p = d.properties(0); print(p['cores'], p['sram_per_core'])"
+    assert process(source, ACCEL_CORES="7", ACCEL_SRAM="64KiB").stdout == "7 65536\n"
+    assert process(source).stdout == f"{len(os.sched_getaffinity(0))} {2 << 20}\n"
+
+
 @pytest.mark.parametrize(
     ("environment", "devices"),
     [

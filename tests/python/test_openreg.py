@@ -139,6 +139,7 @@ test_storage.py
     open_device_numpy_serialization, open_device_cpu_serialization
         -> runtime/test_serialization.py::test_a_tensor_that_is_pickled_by_its_values
     serialization_metadata_preservation -> runtime/test_serialization.py::test_math_bits_survive
+    copy_backend_meta -> runtime/test_backend_meta.py::test_goes_along
     fake_tensor_metadata_preservation, fake_tensor_metadata_preservation_functional
         -> aten/test_meta.py::test_fake_tensors_foresee_the_real_ones
     serialization_map_location_cpu, serialization_map_location_device
@@ -162,9 +163,11 @@ C++, third_party/openreg/tests
     stream_tests -> driver/test_streams.py::test_launches_run_in_order, driver/test_streams.py::test_wrong_arguments
     tracer_tests -> driver/test_launch.py::test_the_tracer_sees_every_launch
 
-Not here: copy_backend_meta of test_storage.py and test_openreg_backend_meta.cpp, since tensors of accel carry no
-metadata of a backend. Of subjects that are to come: test_compile.py, test_distributed.py, test_profiler.py,
-test_openreg_tracer.cpp and test_openreg_activity_profiler.cpp.
+C++, tests/cpp
+    test_openreg_backend_meta -> docs/test_custom_operators.py::test_flags_are_the_kernels_to_read
+
+Of subjects that are to come: test_compile.py, test_distributed.py, test_profiler.py, test_openreg_tracer.cpp and
+test_openreg_activity_profiler.cpp.
 """
 
 import gc

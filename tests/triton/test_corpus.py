@@ -30,13 +30,13 @@ def test_prints_what_it_reads(name, locations):
     assert kept[0] == kept[1]
 
 
-def assert_same(got, want, rtol=0.0, type=""):
+def assert_same(got, want, rtol=0.0, type="", atol=0.0):
     """Bit for bit, but for the payload of NaN; or within ``rtol``."""
     assert got.dtype == want.dtype and got.shape == want.shape
     if type == "*bf16":
         got, want = ((array.astype(np.uint32) << 16).view(np.float32) for array in (got, want))
     if rtol:
-        np.testing.assert_allclose(got, want, rtol=rtol, atol=0)
+        np.testing.assert_allclose(got, want, rtol=rtol, atol=atol)
         return
     if got.dtype.kind == "f":
         both = np.isnan(got) & np.isnan(want)
@@ -56,7 +56,7 @@ def test_interpreters(name):
     want = case.want(*given)
     assert want
     for index, array in want.items():
-        assert_same(from_tile[index], np.asarray(array), case.rtol, list(case.types().values())[index])
+        assert_same(from_tile[index], np.asarray(array), case.rtol, list(case.types().values())[index], case.atol)
 
 
 # What a test of this file cannot have from a kernel, with the reason.

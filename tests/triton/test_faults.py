@@ -9,8 +9,8 @@ import triton.language as tl
 from expecttest import assert_expected_inline
 
 from tests.triton.corpus import run
-from torch_accel.triton import frontend
-from torch_accel.triton.interpret import raw, tile
+from torch_accel.triton import frontend, passes
+from torch_accel.triton.interpret import machine, raw, tile
 from torch_accel.triton.interpret.engine import KernelFault
 from torch_accel.triton.interpret.memory import Memory, MemoryFault
 from torch_accel.triton.ir import lower_ttir, reader, text, verify
@@ -53,16 +53,16 @@ def assembly(x, y):
 
 
 def levels(kernel, signature, constants=None, **options):
-    """(entry, module) of the raw and of the tile interpreter."""
+    """(entry, module) of the interpreters."""
     known = dict(part.split(":") for part in signature.split())
     signature = {name: known.get(name, "constexpr") for name in kernel.arg_names}
     module = reader.read(frontend.ttir(kernel, signature, constants, options=frontend.Options(**options)))
     lowered = lower_ttir.lower(module)
     verify.verify(lowered)
-    return {"raw": (raw.run, module), "tile": (tile.run, lowered)}
+    return {"raw": (raw.run, module), "tile": (tile.run, lowered), "machine": (machine.run, passes.machine_ir(lowered))}
 
 
-@pytest.mark.parametrize("level", ["raw", "tile"])
+@pytest.mark.parametrize("level", ["raw", "tile", "machine"])
 def test_out_of_bounds_names_line_program_and_lane(level):
     entry, module = levels(copy, "x:*fp32 y:*fp32 n:i32", {"B": 8})[level]
     given = [np.zeros(12, np.float32), np.zeros(12, np.float32), 12]
@@ -73,11 +73,11 @@ def test_out_of_bounds_names_line_program_and_lane(level):
     message = re.sub(r"\S*test_faults", "test_faults", str(raised.value))
     assert_expected_inline(
         re.sub(r":\d+:", ":LINE:", message),
-        """accel: kernel 'copy', program (1, 0, 0), test_faults.py:LINE:28: out of bounds: 4 bytes at 0x10000000030 (lane 4): byte 48 of 'argument 0', which has 48""",
+        """accel: kernel 'copy', program (1, 0, 0), test_faults.py:LINE:28: out of bounds: 4 bytes at 0x10000000030 (lane 4): byte 48 of 'argument 0', which has 48; mask the lane, or mend its index""",
     )
 
 
-@pytest.mark.parametrize("level", ["raw", "tile"])
+@pytest.mark.parametrize("level", ["raw", "tile", "machine"])
 def test_masked_lanes_are_never_read(level):
     entry, module = levels(copy, "x:*fp32 y:*fp32 n:i32", {"B": 8})[level]
     # The load has no mask: only its buffer is long enough. The store has one.
@@ -85,7 +85,7 @@ def test_masked_lanes_are_never_read(level):
     np.testing.assert_array_equal(y, x[:12])
 
 
-@pytest.mark.parametrize("level", ["raw", "tile"])
+@pytest.mark.parametrize("level", ["raw", "tile", "machine"])
 def test_device_assert(level):
     entry, module = levels(asserting, "x:*i32 n:i32", debug=True)[level]
     run(entry, module, "asserting", (2,), [np.array([1, 2], np.int32), 3])
@@ -93,7 +93,7 @@ def test_device_assert(level):
         run(entry, module, "asserting", (2,), [np.array([1, 3], np.int32), 3])
 
 
-@pytest.mark.parametrize("level", ["raw", "tile"])
+@pytest.mark.parametrize("level", ["raw", "tile", "machine"])
 def test_device_print(level):
     entry, module = levels(printing, "x:*i32 y:*fp32 n:i64", {"B": 2})[level]
     said = []
@@ -110,7 +110,7 @@ pid (0, 0, 0) nothing""",
     )
 
 
-@pytest.mark.parametrize("level", ["raw", "tile"])
+@pytest.mark.parametrize("level", ["raw", "tile", "machine"])
 def test_pointers_in_memory(level):
     entry, module = levels(pointers, "table:*i64 out:*fp32", {"B": 4})[level]
     memory = Memory()

@@ -53,7 +53,7 @@ def test_asserts_are_checked():
     [
         (([1.0], np.zeros(1), 1, 2), {}, TypeError, "accel: argument 'x' is a list, expected a NumPy array or a number"),
         ((np.zeros(1), np.zeros(1), 1), {}, TypeError, "accel: kernel 'scale' takes x, y, n, factor; 3 arguments given"),
-        ((np.zeros(1), np.zeros(1), 1, 2), {"level": "llvm"}, ValueError, "accel: level is 'llvm', expected 'tile' or 'ttir'"),
+        ((np.zeros(1), np.zeros(1), 1, 2), {"level": "llvm"}, ValueError, "accel: level is 'llvm', expected 'tile', 'ttir' or 'machine'"),
         ((np.zeros(1), np.zeros(4)[::2], 1, 2), {}, ValueError, "accel: buffer 'y' is not contiguous"),
     ],
 )  # fmt: skip

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,6 +19,10 @@ DEVICE = "accel"
 
 #: operators whose tensors after the first stay on the CPU for every device
 INDICES_ON_CPU = {"tensor_split"}
+
+#: The engine orders nodes by a counter of the thread that made them. A device's first gradients, differentiable ones, are made
+#: on a thread of the device; this is the CPU's, so that second gradients add up in the same order on both.
+_ENGINE = ThreadPoolExecutor(1)
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -151,7 +157,8 @@ def grad(
 ) -> tuple[torch.Tensor | None, ...]:
     """``torch.autograd.grad``, adding up in the same order on every device."""
     root = _Join.apply(len(outputs), *outputs, *cotangents)
-    return torch.autograd.grad(root, inputs, create_graph=create_graph, allow_unused=True)
+    run = partial(torch.autograd.grad, root, inputs, create_graph=create_graph, allow_unused=True)
+    return _ENGINE.submit(run).result() if create_graph else run()
 
 
 def _graph(op: Any, sample: Any, device: str) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
@@ -171,7 +178,8 @@ def gradients(op: Any, sample: Any, device: str) -> Any:
 
 def second_gradients(op: Any, sample: Any, device: str) -> Any:
     """The gradients, and theirs with respect to inputs and to the gradients of the outputs."""
-    inputs, outputs = _graph(op, sample, device)
+    with ThreadPoolExecutor(1) as fresh:  # its counter begins at 0, on every device
+        inputs, outputs = fresh.submit(_graph, op, sample, device).result()
     if not inputs or not outputs:
         return None
     cotangents = [t.requires_grad_() for t in seeded(outputs)]

@@ -21,7 +21,7 @@ from .torch_internals import noncontiguous_like
 #: operators that promise no values: shapes, strides and dtypes are compared
 UNDEFINED = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"}
 #: the same for zero sizes: the result is memory that was never written
-UNDEFINED_OF_NOTHING = {"nn.functional.multi_margin_loss", "resize_"}
+UNDEFINED_OF_NOTHING = {"nn.functional.multi_margin_loss", "nn.functional.multilabel_margin_loss", "resize_"}
 
 
 def both(tally: Tally, label: object, run: Callable[[str], Any], **how: Any) -> None:
@@ -200,13 +200,9 @@ def backward(op: Any, dtype: torch.dtype, tally: Tally) -> None:
 
 
 def second_backward(op: Any, dtype: torch.dtype, tally: Tally) -> None:
-    """Gradients of gradients, of inputs and of the first gradients of outputs.
-
-    The engine orders nodes by a counter of the thread that made them; those of the first gradients come from a device's
-    own thread, so the second ones may add up in another order.
-    """
+    """Gradients of gradients, of inputs and of the first gradients of outputs."""
     for index, sample in enumerate(samples_of(op, dtype, requires_grad=True)):
-        both(tally, index, partial(calls.second_gradients, op, sample), strides=False, reordered=True)
+        both(tally, index, partial(calls.second_gradients, op, sample), strides=False)
 
 
 def forward_mode(op: Any, dtype: torch.dtype, tally: Tally) -> None:

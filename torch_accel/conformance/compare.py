@@ -138,9 +138,7 @@ def _same_metadata(actual: torch.Tensor, expected: torch.Tensor) -> None:
             raise AssertionError(f"{name} {getattr(actual, name)} instead of {getattr(expected, name)}")
 
 
-def _compare_tensors(
-    actual: torch.Tensor, expected: torch.Tensor, values: bool, strides: bool, reordered: bool
-) -> bool:
+def _compare_tensors(actual: torch.Tensor, expected: torch.Tensor, values: bool, strides: bool) -> bool:
     if actual.device.type == "cpu":
         raise AssertionError("the result is on the CPU")
     _same_metadata(actual, expected)
@@ -158,26 +156,16 @@ def _compare_tensors(
         host = a.cpu()
         if not torch.equal(_bits(host), _bits(e)):
             exact = False
-            torch.testing.assert_close(host, e, equal_nan=True, **(_of_sums(e) if reordered else {}))
+            torch.testing.assert_close(host, e, equal_nan=True)
     return exact
 
 
-def _of_sums(expected: torch.Tensor) -> dict[str, Any]:
-    """Tolerances for sums whose terms may cancel: relative to the largest element."""
-    if expected.numel() == 0 or not (expected.is_floating_point() or expected.is_complex()):
-        return {}
-    largest = expected.abs().nan_to_num(posinf=0).max().item()
-    epsilon = torch.finfo(expected.dtype).eps
-    return {"rtol": 100 * epsilon, "atol": 100 * epsilon * largest}
-
-
-def compare(actual: Any, expected: Any, values: bool = True, strides: bool = True, reordered: bool = False) -> bool:
+def compare(actual: Any, expected: Any, values: bool = True, strides: bool = True) -> bool:
     """True if a structure on the device is bit-equal to one on the CPU; raises AssertionError if it is not close.
 
     Args:
         values: compare elements; otherwise only layouts.
         strides: they count too. Those of gradients do not: how autograd adds two up depends on who else refers to them.
-        reordered: sums may be added up in another order.
     """
     actual_leaves, expected_leaves = tree_leaves(actual), tree_leaves(expected)
     if len(actual_leaves) != len(expected_leaves):
@@ -187,7 +175,7 @@ def compare(actual: Any, expected: Any, values: bool = True, strides: bool = Tru
         if isinstance(e, torch.Tensor) != isinstance(a, torch.Tensor):
             raise AssertionError(f"a {type(a).__name__} instead of a {type(e).__name__}")
         if isinstance(e, torch.Tensor):
-            exact &= _compare_tensors(a, e, values, strides, reordered)
+            exact &= _compare_tensors(a, e, values, strides)
         elif isinstance(e, str):
             if normalised(str(a)) != normalised(e):
                 raise AssertionError(f"{a!r} instead of {e!r}")

@@ -27,10 +27,6 @@ _ONEDNN_RNN = (
     "on the CPU torch.lstm and torch.gru in bfloat16 take oneDNN or a chain of operators that rounds elsewhere than "
     "the fused cells that torch asks every other device for"
 )
-_CANCELS = (
-    "the second derivative is zero: what is left is the rounding of a sum, whose order torch's engine picks by "
-    "sequence numbers of its threads"
-)
 
 KNOWN: tuple[Known, ...] = (
     Known(
@@ -62,8 +58,6 @@ KNOWN: tuple[Known, ...] = (
     Known("nn.GRU eval", "bfloat16", "module_backward", _ONEDNN_RNN),
     Known("nn.GRU train", "bfloat16", "module_backward", _ONEDNN_RNN),
     Known("nn.LinearCrossEntropyLoss", "bfloat16", "module_backward", _CHUNKED),
-    Known("linalg.vector_norm", "float32", "second_backward", _CANCELS),
-    Known("dist", "float32", "second_backward", _CANCELS),
     Known(
         "narrow_copy",
         "None",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +38,13 @@ class Options:
     ir_override: str | None = None
     maxnreg: int | None = None
 
+    def hash(self) -> str:
+        """For the keys of Triton's caches."""
+        return hashlib.sha256(repr(self).encode()).hexdigest()
+
+
+# What else it asks for: any size of tile may be multiplied.
+CODEGEN: dict[str, Callable[..., Any]] = {"min_dot_size": lambda lhs, rhs: (1, 1, 1)}
 
 # Triton's passes in our order. Inlining first; block pointers and descriptors become pointer arithmetic (3.8 rewrites
 # block pointers in its frontend, and has no pass for them).
@@ -82,8 +90,7 @@ def ttir(
     context = ir.context()
     ir.load_dialects(context)
     source = ASTSource(kernel, dict(signature), dict(constants or {}), dict(attributes or {}))
-    codegen: dict[str, Callable[..., Any]] = {"min_dot_size": lambda lhs, rhs: (1, 1, 1)}
-    module = source.make_ir(GPUTarget(*TARGET), options or Options(), codegen, libdevice.modules(), context)
+    module = source.make_ir(GPUTarget(*TARGET), options or Options(), CODEGEN, libdevice.modules(), context)
     if passes:
         run_passes(module)
     return generic(module)

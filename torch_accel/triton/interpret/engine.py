@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from ..ir.core import Block, Location, Operation, Region, Value
 from ..ir.types import Ptr, Scalar, Tile, Type, element
-from . import fold
+from . import fold, nan
 from .arithmetic import array_dtype
+from .checks import CheckedMemory
 from .memory import Memory, MemoryFault
 
 Array = NDArray[Any]
@@ -20,15 +21,22 @@ Handler = Callable[["Engine", Operation, list[Array]], "Sequence[Array] | None"]
 
 
 class KernelFault(RuntimeError):
-    """What a kernel did wrong: the text names kernel, line, program and the fault."""
+    """What a kernel did wrong: the text names kernel, line, program and the fault.
 
-    def __init__(self, kernel: str, program: tuple[int, ...], location: Location, message: str) -> None:
+    ``kind`` is "oob", "uninit", "race", "nan" or "assert"; ``argument`` is the array that it is about, or "".
+    """
+
+    def __init__(
+        self, kernel: str, program: tuple[int, ...], location: Location, message: str, kind: str, argument: str
+    ) -> None:
         super().__init__(f"accel: kernel '{kernel}', program {program}, {location}: {message}")
-        self.kernel, self.program, self.location = kernel, program, location
+        self.kernel, self.program, self.location, self.kind, self.argument = kernel, program, location, kind, argument
 
 
 class AssertFault(Exception):
     """A `device_assert` that does not hold."""
+
+    kind, argument, location = "assert", "", None
 
 
 class Engine:
@@ -46,6 +54,11 @@ class Engine:
         self.grid: tuple[int, int, int] = (*grid, 1, 1, 1)[:3]  # type: ignore[assignment]
         self.program = (0, 0, 0)
         self.values: dict[Value, Array] = {}
+        #: called before each operation, for checks that look at values
+        self.watch: Callable[[Engine, Operation, list[Array]], None] | None = None
+        if isinstance(memory, CheckedMemory):
+            memory.place = lambda: (self.program, self.operation.location)
+            self.watch = nan.watch if "nan" in memory.checks.kinds else None
 
     def programs(self, kernel: str, arguments: Sequence[Any]) -> None:
         """Runs the kernel over the grid. Raises KernelFault."""
@@ -81,17 +94,25 @@ class Engine:
         values = self.values
         values.update(zip(block.arguments, arguments))
         for operation in block.operations:
-            operands = [values[value] for value in operation.operands]
+            operands = [self.operand(value) for value in operation.operands]
             handler = self.handlers.get(operation.name)
             if handler is None:
                 return operation, operands
+            self.operation = operation
             try:
+                if self.watch is not None:
+                    self.watch(self, operation, operands)
                 results = handler(self, operation, operands)
             except (MemoryFault, AssertFault) as fault:
-                raise KernelFault(self.kernel, self.program, operation.location, str(fault)) from None
+                place = fault.location or operation.location
+                raise KernelFault(self.kernel, self.program, place, str(fault), fault.kind, fault.argument) from None
             if results is not None:
                 values.update(zip(operation.results, results))
         raise AssertionError(f"block of '{block.parent and block.parent.parent}' without terminator")
+
+    def operand(self, value: Value) -> Array:
+        """A value, where an operation uses it."""
+        return self.values[value]
 
     def region(self, region: Region, arguments: Sequence[Array] = ()) -> list[Array]:
         """What a region with one block gives."""
@@ -101,7 +122,7 @@ class Engine:
         """Operands are lower, upper, step and the loop's values."""
         limits = [array.view(f"uint{array.itemsize * 8}") if no_sign else array for array in operands[:3]]
         values = operands[3:]
-        for index in range(*(int(limit) for limit in limits)):
+        for index in range(*(limit.item() for limit in limits)):
             values = self.region(op.regions[0], [np.array(index).astype(operands[0].dtype), *values])
         return values
 
@@ -136,18 +157,19 @@ class Engine:
         return [result.T.reshape(value.type.shape) for result, value in zip(results, op.results)]  # type: ignore[union-attr]
 
     def atomic(
-        self, addresses: Array, operands: list[Array], mask: Array | None, update: Callable[..., Array]
+        self, addresses: Array, operands: list[Array], mask: Array | None, update: Callable[..., Array], order: str
     ) -> Array:
         """Lane after lane: gives the old elements; ``update(old, *operands of the lane)`` gives the new one."""
         old = np.zeros(addresses.shape, operands[0].dtype)
         rows = [np.broadcast_to(operand, addresses.shape) for operand in operands]
         for lane in np.ndindex(addresses.shape):
             if mask is None or np.broadcast_to(mask, addresses.shape)[lane]:
-                address = addresses[lane].reshape(1)
-                old[lane] = self.memory.load(address, old.dtype, None)[0]
-                new = update(old[lane].reshape(1), *(row[lane].reshape(1) for row in rows))
-                self.memory.store(address, new, None)
+                given = [row[lane].reshape(1) for row in rows]
+                old[lane] = self._exchange(addresses[lane].reshape(1), given, update, order)[0]
         return old
+
+    def _exchange(self, address: Array, given: list[Array], update: Callable[..., Array], order: str) -> Array:
+        return self.memory.exchange(address, given[0].dtype, lambda old: update(old, *given), order)
 
 
 def argument(type: Type, value: Any) -> Array:

@@ -30,7 +30,7 @@ def _guarded(function: Callable[[float], float], domain: Callable[[float], float
 
 
 def _gamma_pole(x: float) -> float:
-    if x == 0:
+    if abs(x) < 0.5:  # 0, or so small that the value overflows
         return math.copysign(math.inf, x)
     return math.inf if x > 0 else math.nan
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from .. import frontend
+from .. import frontend, passes
 from ..ir import lower_ttir, reader, verify
-from . import raw, tile
+from . import machine, raw, tile, validate
+from .checks import CheckedMemory, Checks
 from .memory import Memory
 
 _TYPES = {
@@ -29,20 +31,27 @@ def launch(
     signature: Mapping[str, str] | None = None,
     level: str = "tile",
     say: Callable[[str], None] = print,
+    check: Checks | None = None,
     **constants: Any,
 ) -> None:
     """Runs every program of the grid, in ascending order, on this thread; arrays are written in place.
 
     ``arguments`` are the kernel's parameters but the constexpr ones, which are given by name. Arrays must be C-contiguous; bf16 and
     the 8-bit floats are arrays of their bits (uint16, uint8), and ``signature`` names their type: ``{"x": "*bf16"}``. A Python int is
-    an i32, or an i64 if it needs one; a float is an fp32. ``level`` is "tile", the tile IR, or "ttir", Triton's IR decoded apart
-    from it. ``say`` takes the lines of ``device_print``.
+    an i32, or an i64 if it needs one; a float is an fp32. ``level`` is "tile", the tile IR, "ttir", Triton's IR decoded apart
+    from it, or "machine", what code is made of. ``say`` takes the lines of ``device_print``. ``check`` looks for more than
+    accesses out of bounds. With ``TRITON_ACCEL_VERIFY=each`` in the environment a kernel without checks runs at all levels and
+    after every pass, and a difference in any bit raises ``validate.Miscompiled``.
 
     Raises KernelFault with the kernel's line, program and lane for an access outside of all arrays and for a ``device_assert`` that
     does not hold; IRError for an operator that is not supported.
     """
-    if level not in ("tile", "ttir"):
-        raise ValueError(f"accel: level is '{level}', expected 'tile' or 'ttir'")
+    if level not in ("tile", "ttir", "machine"):
+        raise ValueError(f"accel: level is '{level}', expected 'tile', 'ttir' or 'machine'")
+    if check is not None and "nan" in check.kinds and level != "tile":
+        raise ValueError(
+            f"accel: the check 'nan' follows values through the tile IR; level is '{level}', expected 'tile'"
+        )
     names = [name for name in kernel.arg_names if name not in constants]
     if len(names) != len(arguments):
         raise TypeError(
@@ -51,13 +60,22 @@ def launch(
     known = {name: (signature or {}).get(name) or _type(name, value) for name, value in zip(names, arguments)}
     types = {name: known.get(name, "constexpr") for name in kernel.arg_names}
     module = reader.read(frontend.ttir(kernel, types, constants, options=frontend.Options(debug=True)))
-    memory = Memory()
-    passed = [memory.add(v, n) if isinstance(v, np.ndarray) else v for n, v in zip(names, arguments)]
+    if os.environ.get("TRITON_ACCEL_VERIFY") == "each" and check is None:
+        validate.validate(module, kernel.fn.__name__, grid, arguments, say)
+        return
+    memory = Memory() if check is None else CheckedMemory(check)
+    # The larger one first: the smaller may be a part of it.
+    arrays = sorted((a for a in zip(names, arguments) if isinstance(a[1], np.ndarray)), key=lambda a: -a[1].nbytes)
+    addresses = {name: memory.add(array, name) for name, array in arrays}
+    passed = [addresses.get(name, value) for name, value in zip(names, arguments)]
     if level == "ttir":
         raw.run(module, kernel.fn.__name__, grid, passed, memory, say)
         return
     lowered = lower_ttir.lower(module)
     verify.verify(lowered)
+    if level == "machine":
+        machine.run(passes.machine_ir(lowered), kernel.fn.__name__, grid, passed, memory, say)
+        return
     tile.run(lowered, kernel.fn.__name__, grid, passed, memory, say)
 
 

@@ -36,6 +36,7 @@ _CMPF = [
 ]
 _SCALED = ["e4m3", "e5m2", "e2m3", "e3m2", "e2m1", "bf16", "fp16"]
 # Triton's RMWOp, from 1 on: an opcode and whether it is a float's if the elements are.
+_ORDERS = {1: "relaxed", 2: "acquire", 3: "release", 4: "acq_rel"}
 _RMW = [None, "andi", "ori", "xori", "addi", "addf", "maxsi", "minsi", "maxui", "minui", "xchg"]
 
 
@@ -143,13 +144,18 @@ def _rmw(engine: Engine, op: Operation, args: list[Array]) -> list[Array]:
     def update(old: Array, new: Array) -> Array:
         return new if opcode == "xchg" else arithmetic.elementwise(str(opcode), elem, old, new)
 
-    return [engine.atomic(args[0], args[1:2], args[2] if len(args) > 2 else None, update)]
+    mask = args[2] if len(args) > 2 else None
+    return [engine.atomic(args[0], args[1:2], mask, update, _ORDERS[op.attributes.get("sem", 4)])]
 
 
 def _cas(engine: Engine, op: Operation, args: list[Array]) -> list[Array]:
     """Compares bits."""
     raw = [np.ascontiguousarray(arg).view(f"uint{arg.itemsize * 8}").reshape(arg.shape) for arg in args[1:]]
-    old = engine.atomic(args[0], raw, None, lambda now, wanted, new: np.asarray(np.where(now == wanted, new, now)))
+
+    def update(old: Array, wanted: Array, new: Array) -> Array:
+        return np.asarray(np.where(old == wanted, new, old))
+
+    old = engine.atomic(args[0], raw, None, update, _ORDERS[op.attributes.get("sem", 4)])
     return [old.view(args[1].dtype)]
 
 

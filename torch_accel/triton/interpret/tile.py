@@ -137,13 +137,16 @@ def _rmw(engine: Engine, op: Operation, args: list[Array]) -> list[Array]:
     def update(old: Array, new: Array) -> Array:
         return new if kind == "xchg" else arithmetic.elementwise(_ATOMICS[kind][of_float], elem, old, new)
 
-    return [engine.atomic(named["address"][0], named["value"], named["mask"][0] if named["mask"] else None, update)]
+    mask = named["mask"][0] if named["mask"] else None
+    return [engine.atomic(named["address"][0], named["value"], mask, update, attribute(op, "sem"))]
 
 
 def _cas(engine: Engine, op: Operation, args: list[Array]) -> list[Array]:
     """Compares bits, so that a NaN equals itself and -0 is not 0."""
     bits = [np.ascontiguousarray(arg).view(f"uint{arg.itemsize * 8}").reshape(arg.shape) for arg in args[1:]]
-    old = engine.atomic(args[0], bits, None, lambda now, compare, new: new if now == compare else now)
+    old = engine.atomic(
+        args[0], bits, None, lambda now, compare, new: new if now == compare else now, attribute(op, "sem")
+    )
     return [old.view(args[1].dtype)]
 
 

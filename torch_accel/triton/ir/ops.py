@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,7 +34,8 @@ class Operator:
         return [(name.rstrip("?*"), name[-1] if name[-1] in "?*" else "") for name in self.operands.split()]
 
 
-def _operator(operands: str = "", results: int | None = 1, effects: str = "", **more: Any) -> Operator:
+def operator(operands: str = "", results: int | None = 1, effects: str = "", **more: Any) -> Operator:
+    """An entry of a table; what is no field of Operator is an attribute, with its default."""
     known = {"rule", "regions", "terminator", "primary"}
     attributes = {name: value for name, value in more.items() if name not in known}
     fields = {name: value for name, value in more.items() if name in known}
@@ -46,80 +47,80 @@ _HINTS: dict[str, Any] = {"volatile": False, "cache": "", "evict": ""}
 
 OPERATORS: dict[str, Operator] = {
     # program
-    "module": _operator(results=0, regions=1),
-    "func": _operator(
+    "module": operator(results=0, regions=1),
+    "func": operator(
         results=0, regions=1, name=REQUIRED, returns=(), arguments=(), public=True, noinline=False, rule=rules.func
     ),
-    "call": _operator("args*", None, "read write sync host", callee=REQUIRED),
-    "return": _operator("values*", 0, terminator=True, rule=rules.returns),
-    "for": _operator("lower upper step inits*", None, regions=1, unsigned=False, hints={}, rule=rules.for_),
-    "while": _operator("inits*", None, regions=2, rule=rules.while_),
-    "condition": _operator("go args*", 0, terminator=True, rule=rules.flag),
-    "if": _operator("go", None, regions=2, rule=rules.if_),
-    "yield": _operator("values*", 0, terminator=True),
-    "program_id": _operator(axis=0, rule=rules.index),
-    "num_programs": _operator(axis=0, rule=rules.index),
+    "call": operator("args*", None, "read write sync host", callee=REQUIRED),
+    "return": operator("values*", 0, terminator=True, rule=rules.returns),
+    "for": operator("lower upper step inits*", None, regions=1, unsigned=False, hints={}, rule=rules.for_),
+    "while": operator("inits*", None, regions=2, rule=rules.while_),
+    "condition": operator("go args*", 0, terminator=True, rule=rules.flag),
+    "if": operator("go", None, regions=2, rule=rules.if_),
+    "yield": operator("values*", 0, terminator=True),
+    "program_id": operator(axis=0, rule=rules.index),
+    "num_programs": operator(axis=0, rule=rules.index),
     # shape
-    "const": _operator(value=REQUIRED, rule=rules.const),
-    "iota": _operator(start=0, end=REQUIRED, rule=rules.iota),
-    "splat": _operator("value", rule=rules.splat),
-    "broadcast": _operator("value", rule=rules.broadcast),
-    "expand": _operator("value", axis=REQUIRED, rule=rules.expand),
-    "reshape": _operator("value", rule=rules.reshape),
-    "trans": _operator("value", order=REQUIRED, rule=rules.trans),
-    "join": _operator("a b", rule=rules.join),
-    "split": _operator("value", 2, rule=rules.split),
-    "cat": _operator("a b", rule=rules.cat),
-    "gather": _operator("source indices", axis=REQUIRED, rule=rules.gather),
-    "map": _operator("values*", None, regions=1, pack=1, rule=rules.map_),
+    "const": operator(value=REQUIRED, rule=rules.const),
+    "iota": operator(start=0, end=REQUIRED, rule=rules.iota),
+    "splat": operator("value", rule=rules.splat),
+    "broadcast": operator("value", rule=rules.broadcast),
+    "expand": operator("value", axis=REQUIRED, rule=rules.expand),
+    "reshape": operator("value", rule=rules.reshape),
+    "trans": operator("value", order=REQUIRED, rule=rules.trans),
+    "join": operator("a b", rule=rules.join),
+    "split": operator("value", 2, rule=rules.split),
+    "cat": operator("a b", rule=rules.cat),
+    "gather": operator("source indices", axis=REQUIRED, rule=rules.gather),
+    "map": operator("values*", None, regions=1, pack=1, rule=rules.map_),
     # math
-    "elementwise": _operator("args*", opcode=REQUIRED, contract=False, primary="opcode", rule=rules.elementwise),
-    "cast": _operator("value", kind=REQUIRED, rounding="rtne", primary="kind", rule=rules.cast),
-    "bitcast": _operator("value", rule=rules.bitcast),
-    "select": _operator("go a b", rule=rules.select),
-    "cmp": _operator("a b", predicate=REQUIRED, primary="predicate", rule=rules.cmp),
-    "extern_math": _operator("args*", symbol=REQUIRED, primary="symbol", rule=rules.extern_math),
+    "elementwise": operator("args*", opcode=REQUIRED, contract=False, primary="opcode", rule=rules.elementwise),
+    "cast": operator("value", kind=REQUIRED, rounding="rtne", primary="kind", rule=rules.cast),
+    "bitcast": operator("value", rule=rules.bitcast),
+    "select": operator("go a b", rule=rules.select),
+    "cmp": operator("a b", predicate=REQUIRED, primary="predicate", rule=rules.cmp),
+    "extern_math": operator("args*", symbol=REQUIRED, primary="symbol", rule=rules.extern_math),
     # reduce: slot i % (lanes * accumulators) takes element i in ascending order, then the slots are paired, half with half
-    "reduce": _operator("values*", None, regions=1, axis=REQUIRED, lanes=16, accumulators=4, rule=rules.reduce),
-    "scan": _operator(
+    "reduce": operator("values*", None, regions=1, axis=REQUIRED, lanes=16, accumulators=4, rule=rules.reduce),
+    "scan": operator(
         "values*", None, regions=1, axis=REQUIRED, reverse=False, order="sequential", rule=rules.scan
     ),
-    "histogram": _operator("value mask?", rule=rules.histogram),
+    "histogram": operator("value mask?", rule=rules.histogram),
     # memory
-    "view": _operator("base sizes* strides* offsets*", bounds=(), padding="zero", rule=rules.view),
-    "load": _operator("address mask? other?", effects="read", **_HINTS, rule=rules.load),
-    "store": _operator("address value mask?", 0, "write", cache="", evict="", rule=rules.store),
-    "atomic_rmw": _operator(
+    "view": operator("base sizes* strides* offsets*", bounds=(), padding="zero", rule=rules.view),
+    "load": operator("address mask? other?", effects="read", **_HINTS, rule=rules.load),
+    "store": operator("address value mask?", 0, "write", cache="", evict="", rule=rules.store),
+    "atomic_rmw": operator(
         "address value mask?", 1, "read write sync", kind=REQUIRED, primary="kind", **_MEMORY_ORDER, rule=rules.atomic_rmw
     ),
-    "atomic_cas": _operator("address compare value", 1, "read write sync", **_MEMORY_ORDER, rule=rules.atomic_cas),
-    "barrier": _operator(results=0, effects="sync"),
+    "atomic_cas": operator("address compare value", 1, "read write sync", **_MEMORY_ORDER, rule=rules.atomic_cas),
+    "barrier": operator(results=0, effects="sync"),
     # matrix
-    "dot": _operator("a b acc", precision="ieee", rule=rules.dot),
-    "dot_scaled": _operator(
+    "dot": operator("a b acc", precision="ieee", rule=rules.dot),
+    "dot_scaled": operator(
         "a b acc a_scale? b_scale?", a_kind=REQUIRED, b_kind=REQUIRED, fast=False, a_k_pack=True, b_k_pack=True,
         rule=rules.dot_scaled,
     ),
     # debug
-    "assert": _operator("go", 0, "host", message="", rule=rules.flag),
-    "print": _operator("args*", 0, "host", prefix="", hex=False, signed=()),
-    "assume": _operator("go", 0, rule=rules.flag),
-    "poison": _operator(),
+    "assert": operator("go", 0, "host", message="", rule=rules.flag),
+    "print": operator("args*", 0, "host", prefix="", hex=False, signed=()),
+    "assume": operator("go", 0, rule=rules.flag),
+    "poison": operator(),
 }  # fmt: skip
 
 
-def attribute(operation: Operation, name: str) -> Any:
-    """An attribute of an operation of the tile IR, or its default."""
+def attribute(operation: Operation, name: str, operators: Mapping[str, Operator] = OPERATORS) -> Any:
+    """An attribute of an operation, or its default in the table."""
     value = operation.attributes.get(name, REQUIRED)
-    return OPERATORS[operation.name].attributes[name] if value is REQUIRED else value
+    return operators[operation.name].attributes[name] if value is REQUIRED else value
 
 
-def groups(operation: Operation) -> dict[str, list[Value]]:
+def groups(operation: Operation, operators: Mapping[str, Operator] = OPERATORS) -> dict[str, list[Value]]:
     """The operands by the names of their groups. Raises ValueError when they do not fit the table."""
-    found = OPERATORS[operation.name].groups
+    found = operators[operation.name].groups
     sizes = operation.segments or _sizes([kind for _, kind in found], len(operation.operands))
     if sizes is None or len(sizes) != len(found) or sum(sizes) != len(operation.operands):
-        raise ValueError(f"{len(operation.operands)} operands do not fit '{OPERATORS[operation.name].operands}'")
+        raise ValueError(f"{len(operation.operands)} operands do not fit '{operators[operation.name].operands}'")
     for (name, kind), size in zip(found, sizes):
         if (kind == "" and size != 1) or (kind == "?" and size > 1):
             raise ValueError(f"{size} operands for '{name}'")

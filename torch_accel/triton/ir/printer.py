@@ -12,27 +12,31 @@ func @add(%x: ptr<f32, hbm>, %n: i32) {
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from .core import UNKNOWN, Block, Location, Operation, Value
 from .floats import bits_of, decode, encode, from_bits
-from .ops import OPERATORS, REQUIRED, groups
+from .ops import OPERATORS, REQUIRED, Operator, groups
 from .scanner import quote, signed
 from .types import Constant, Function, Opaque, Ptr, Scalar, Tile, View, element
 
+LITERALS = ("const", "data")  # their value is printed as numbers, and its type is the result's
 
-def text(module: Operation, locations: bool = False) -> str:
+
+def text(module: Operation, locations: bool = False, operators: Mapping[str, Operator] = OPERATORS) -> str:
     """The module's text. ``locations`` adds ``@n`` to operations, with a table of places at the end."""
-    printer = _Printer(locations)
+    printer = _Printer(locations, operators)
     for operation in module.regions[0].block.operations:
         printer.function(operation)
     return "\n".join(printer.lines + printer.table()) + "\n"
 
 
 class _Printer:
-    def __init__(self, locations: bool) -> None:
+    def __init__(self, locations: bool, operators: Mapping[str, Operator]) -> None:
+        self.operators = operators
         self.lines: list[str] = []
         self.names: dict[Value, str] = {}
         self.used: dict[str, int] = {}
@@ -67,12 +71,12 @@ class _Printer:
             self.operation(operation, indent)
 
     def operation(self, op: Operation, indent: str) -> None:
-        spec = OPERATORS[op.name]
+        spec = self.operators[op.name]
         uses = self.operands(op)
         results = ", ".join(self.name(value) for value in op.results)
         line = indent + (f"{results} = " if results else "") + op.name
         attributes = op.attributes
-        if op.name == "const":
+        if op.name in LITERALS:
             line += f" {constant(attributes['value'])}"
         else:
             line += (f".{attributes[spec.primary]}" if spec.primary else "") + f"({uses})"
@@ -93,9 +97,9 @@ class _Printer:
 
     def operands(self, op: Operation) -> str:
         parts = []
-        kinds = dict(OPERATORS[op.name].groups)
+        kinds = dict(self.operators[op.name].groups)
         many = sum(kind == "*" for kind in kinds.values()) > 1
-        for group, values in groups(op).items():
+        for group, values in groups(op, self.operators).items():
             names = [self.name(value) for value in values]
             if kinds[group] == "?" and names:
                 parts.append(f"{group}={names[0]}")
@@ -106,7 +110,7 @@ class _Printer:
         return ", ".join(parts)
 
     def attributes(self, name: str, attributes: dict[str, Any]) -> str:
-        defaults = OPERATORS[name].attributes
+        defaults = self.operators[name].attributes
         shown = [
             f"{key} = {attribute_text(value)}"
             for key, value in sorted(attributes.items())

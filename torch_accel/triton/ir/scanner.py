@@ -22,7 +22,7 @@ def pattern(text: str) -> re.Pattern[str]:
     return re.compile(f"{_BLANKS}({text})")
 
 
-NUMBER = pattern(r"-?0x[0-9A-Fa-f]+|-?\d+(?:\.\d*(?:[eE][-+]?\d+)?)?|-?inf|nan")
+NUMBER = pattern(r"-?0x[0-9A-Fa-f]+|-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|-?inf|nan")
 WORD = pattern(r"[A-Za-z_][\w$.]*")
 VALUE = pattern(r"%[\w$.\-]+")
 _NOTHING = pattern("")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from .core import UNKNOWN, Block, Location, Operation, Region, Value
-from .ops import OPERATORS
+from .ops import OPERATORS, Operator
+from .printer import LITERALS
 from .scanner import NUMBER, VALUE, WORD, Scanner, bits_of_text, pattern
-from .types import FLOAT_WIDTHS, Constant, Ptr, Scalar, Tile, Type, View, element
+from .types import FLOAT_WIDTHS, Buf, Constant, Ptr, Scalar, Tile, Type, View, element
 
 _SCALAR = pattern(rf"(?:i\d+|{'|'.join(sorted(FLOAT_WIDTHS, key=len, reverse=True))})\b")
 _DIMENSION = pattern(r"(\d+)x")
@@ -23,13 +25,14 @@ _END = pattern(r"\Z")
 _PLACE = re.compile(r"^@(\d+) = ", re.M)
 
 
-def parse(text: str) -> Operation:
+def parse(text: str, operators: Mapping[str, Operator] = OPERATORS) -> Operation:
     """The module of a text. Raises SyntaxError, which shows the line."""
-    return _Text(text).module()
+    return _Text(text, operators).module()
 
 
 class _Text(Scanner):
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, operators: Mapping[str, Operator]) -> None:
+        self.operators = operators
         table = _PLACE.search(text)
         body, places = (text[: table.start()], text[table.start() :]) if table else (text, "")
         super().__init__(places, "the tile IR's places")
@@ -112,8 +115,8 @@ class _Text(Scanner):
                 self.expect("=")
                 break
         name = self.need(_NAME, "an operation")
-        spec = OPERATORS.get(name) or self.fail(f"an operator instead of '{name}'")
-        if name == "const":
+        spec = self.operators.get(name) or self.fail(f"an operator instead of '{name}'")
+        if name in LITERALS:
             return self.finish(Operation(name), names, self.constant())
         attributes: dict[str, Any] = {}
         if spec.primary:
@@ -136,10 +139,11 @@ class _Text(Scanner):
             self.fail(f"{len(names)} result types")
         operation.results = [Value(type, operation) for type in types]
         if numbers is not None:
-            elem = element(types[0])
+            type = Tile(types[0].shape, types[0].elem) if isinstance(types[0], Buf) else types[0]
+            elem = element(type)
             assert isinstance(elem, Scalar)
-            operation.attributes["value"] = Constant(types[0], tuple(bits_of_text(number, elem) for number in numbers))
-        for index in range(OPERATORS[operation.name].regions):
+            operation.attributes["value"] = Constant(type, tuple(bits_of_text(number, elem) for number in numbers))
+        for index in range(self.operators[operation.name].regions):
             self.expect("{")
             if index == 0:
                 operation.location = self.place()
@@ -233,15 +237,18 @@ class _Text(Scanner):
             space = self.need(_NAME, "a memory space")
             self.expect(">")
             return Ptr(elem, space)
-        for word, make in (("tile<", Tile), ("view<", View)):
+        for word, make in (("tile<", Tile), ("view<", View), ("buf<", Buf)):
             if self.take(word):
                 shape = []
                 while size := self.match(_DIMENSION):
                     shape.append(int(size[:-1]))
                 elem = self.type()
-                self.expect(">")
                 assert isinstance(elem, (Scalar, Ptr))
-                return make(tuple(shape), elem)  # type: ignore[arg-type]
+                more: list[Any] = []
+                while make is Buf and self.take(","):
+                    more.append(int(self.need(_INTEGER, "bytes")) if len(more) == 2 else self.need(_PRIMARY, "a word"))
+                self.expect(">")
+                return make(tuple(shape), elem, *more)  # type: ignore[arg-type]
         self.fail("a type")
 
     def place(self) -> Location:

@@ -1,7 +1,8 @@
-"""Types of values: scalars, pointers, tiles. They are immutable and compare by value."""
+"""Types of values: scalars, pointers, tiles, buffers. They are immutable and compare by value."""
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
@@ -63,10 +64,7 @@ class Tile:
     @property
     def count(self) -> int:
         """Number of elements."""
-        product = 1
-        for size in self.shape:
-            product *= size
-        return product
+        return math.prod(self.shape)
 
     def __str__(self) -> str:
         return f"tile<{''.join(f'{size}x' for size in self.shape)}{self.elem}>"
@@ -81,6 +79,36 @@ class View:
 
     def __str__(self) -> str:
         return f"view<{''.join(f'{size}x' for size in self.shape)}{self.elem}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Buf:
+    """Storage of ``shape`` elements, only in the machine IR. ``layout`` says where an element lies: ``row`` is row-major, without gaps.
+
+    ``space`` is ``sram`` (of the core that runs the program) or ``const`` (of the object, never written); ``align`` is in bytes. An i1
+    takes a byte, an address eight.
+    """
+
+    shape: tuple[int, ...]
+    elem: Scalar | Ptr
+    space: str = "sram"
+    layout: str = "row"
+    align: int = 64
+
+    @property
+    def count(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """Size of the storage."""
+        return self.count * (8 if isinstance(self.elem, Ptr) else max(1, self.elem.width // 8))
+
+    def __str__(self) -> str:
+        return (
+            f"buf<{''.join(f'{size}x' for size in self.shape)}{self.elem}, {self.space}, {self.layout}, {self.align}>"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,20 +132,20 @@ class Opaque:
         return self.text
 
 
-Type = Scalar | Ptr | Tile | View | Function | Opaque
+Type = Scalar | Ptr | Tile | View | Buf | Function | Opaque
 
 I1, I8, I16, I32, I64 = (Scalar(f"i{width}") for width in (1, 8, 16, 32, 64))
 F16, BF16, F32, F64 = (Scalar(name) for name in ("f16", "bf16", "f32", "f64"))
 
 
 def element(type: Type) -> Type:
-    """The element type of a tile; any other type is its own element."""
-    return type.elem if isinstance(type, Tile) else type
+    """The element type of a tile or buffer; any other type is its own element."""
+    return type.elem if isinstance(type, (Tile, Buf)) else type
 
 
 def shape(type: Type) -> tuple[int, ...]:
-    """The shape of a tile; () of a scalar or pointer."""
-    return type.shape if isinstance(type, Tile) else ()
+    """The shape of a tile or buffer; () of a scalar or pointer."""
+    return type.shape if isinstance(type, (Tile, Buf)) else ()
 
 
 def with_element(type: Type, elem: Scalar | Ptr) -> Type:

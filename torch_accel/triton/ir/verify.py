@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from . import rules
 from .core import Block, IRError, Operation, Region, Value
-from .ops import OPERATORS, REQUIRED, groups
+from .ops import OPERATORS, REQUIRED, Operator, groups
 
 
-def verify(module: Operation) -> None:
+def verify(module: Operation, operators: Mapping[str, Operator] = OPERATORS) -> None:
     """Raises IRError for the first fault of a module of the tile IR; the text names operation and line."""
-    check(module, (*dominance(module), *table(module)))
+    check(module, (*dominance(module), *table(module, operators)))
 
 
 def verify_ssa(module: Operation) -> None:
@@ -70,7 +70,7 @@ def _dominators(region: Region) -> dict[Block, set[Block]]:
     return found
 
 
-def table(module: Operation) -> Iterator[tuple[Operation, str]]:
+def table(module: Operation, operators: Mapping[str, Operator] = OPERATORS) -> Iterator[tuple[Operation, str]]:
     """Operations that the table of operators does not allow."""
     functions: dict[str, Operation] = {}
     for operation in module.walk():
@@ -80,20 +80,20 @@ def table(module: Operation) -> Iterator[tuple[Operation, str]]:
                 yield operation, f"two functions are named '{name}'"
             functions[name] = operation
     for operation in module.walk():
-        for message in _operation(operation):
+        for message in _operation(operation, operators):
             yield operation, message
         if operation.name == "call":
             for message in _call(operation, functions):
                 yield operation, message
 
 
-def _operation(op: Operation) -> Iterator[str]:
-    spec = OPERATORS.get(op.name)
+def _operation(op: Operation, operators: Mapping[str, Operator]) -> Iterator[str]:
+    spec = operators.get(op.name)
     if spec is None:
         yield "no such operator"
         return
     try:
-        groups(op)
+        groups(op, operators)
     except ValueError as error:
         yield str(error)
         return
@@ -112,7 +112,7 @@ def _operation(op: Operation) -> Iterator[str]:
         return
     for region in op.regions:
         for position, inner in enumerate(region.block.operations, 1):
-            ends = inner.name in OPERATORS and OPERATORS[inner.name].terminator
+            ends = inner.name in operators and operators[inner.name].terminator
             if ends and position != len(region.block.operations):
                 yield f"'{inner.name}' is not at the end of its block"
     if spec.rule is not None:

@@ -1,0 +1,94 @@
+"""Runs a compiled kernel on NumPy arrays: their own addresses are the device addresses (D is 0), a call for each program."""
+
+import ctypes
+import itertools
+
+import numpy as np
+
+from tests.triton.corpus import copied
+from torch_accel.triton import codegen
+from torch_accel.triton.codegen.compile import packed
+from torch_accel.triton.interpret.engine import argument
+from torch_accel.triton.ir.types import Scalar
+
+
+class Context(ctypes.Structure):
+    """accelGridContext."""
+
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("offset", ctypes.c_uint64),
+        ("program", ctypes.c_uint32 * 3),
+        ("grid", ctypes.c_uint32 * 3),
+        ("sram", ctypes.c_void_p),
+        ("sram_size", ctypes.c_size_t),
+        ("abort", ctypes.c_void_p),
+        ("fault", ctypes.c_void_p),
+    ]
+
+
+class Fault(ctypes.Structure):
+    """accelGridFault."""
+
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("kind", ctypes.c_uint32),
+        ("program", ctypes.c_uint32 * 3),
+        ("site", ctypes.c_uint32),
+        ("values", ctypes.c_int64 * 4),
+        ("text", ctypes.c_char * 256),
+    ]
+
+
+class Addresses:
+    """Stands in for the interpreter's memory where a case asks for an address."""
+
+    def __init__(self):
+        self.arrays = []
+
+    @property
+    def bases(self):
+        return np.array([array.ctypes.data for array in self.arrays], np.int64)
+
+
+class Kernel:
+    """A compiled kernel, its function's address, and how its arguments are packed."""
+
+    def __init__(self, lowered, name, isa="host"):
+        self.compiled = codegen.compile_module(lowered, name=name, target=codegen.target(isa))
+        self.code = codegen.load(self.compiled.object)
+        (function,) = (op for op in lowered.regions[0].block.operations if op.attributes["name"] == name)
+        self.types = [value.type for value in function.regions[0].block.arguments]
+        self.call = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)(
+            self.code.address(self.compiled.symbol)
+        )
+
+    def run(self, grid, arguments, abort=0):
+        """Runs all programs on copies of the arguments; gives the copies and the fault, or None."""
+        memory, copies, values = Addresses(), copied(arguments), []
+        for value in copies:
+            if isinstance(value, np.ndarray):
+                memory.arrays.append(value)
+                values.append(value.ctypes.data)
+            else:
+                values.append(value(memory) if callable(value) else value)
+        *places, size = packed(self.types)
+        data = np.zeros(max(size, 1), np.uint8)
+        for type, value, at in zip(self.types, values, places):
+            one = np.atleast_1d(argument(type, value)).view(np.uint8)
+            data[at : at + one.size] = one
+        sram = np.full(self.compiled.sram + 64, 0xA5, np.uint8)
+        word, fault = np.array([abort], np.uint32), Fault(size=ctypes.sizeof(Fault))
+        full = (*grid, 1, 1, 1)[:3]
+        context = Context(ctypes.sizeof(Context), 0)
+        context.grid[:] = full
+        context.sram, context.sram_size = -(-sram.ctypes.data // 64) * 64, self.compiled.sram
+        context.abort, context.fault = word.ctypes.data, ctypes.addressof(fault)
+        for z, y, x in itertools.product(*(range(count) for count in reversed(full))):
+            context.program[:] = (x, y, z)
+            if self.call(ctypes.addressof(context), data.ctypes.data):
+                return copies, fault
+        return copies, None
+
+
+__all__ = ["Kernel", "Scalar"]

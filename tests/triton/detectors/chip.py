@@ -1,0 +1,49 @@
+"""Where the programs of this folder run, and what they are: kinds, names and lines of their faults."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tests.triton.detectors import bounds, nans, races, unwritten
+from torch_accel.triton.interpret.checks import Checks
+from torch_accel.triton.interpret.launch import launch
+
+#: (kind, program, name of the argument that the fault is about)
+PROGRAMS: list[tuple[str, Callable[..., Any], str]] = [
+    (kind, program, argument)
+    for kind, module in (("oob", bounds), ("uninit", unwritten), ("nan", nans), ("race", races))
+    for program, argument in module.PROGRAMS.items()
+]
+
+
+class Interpreter:
+    """NumPy arrays, and the tile IR's interpreter with its detectors."""
+
+    def __init__(self, kinds: str) -> None:
+        self.checks = Checks(kinds)
+
+    def array(self, values: np.ndarray) -> np.ndarray:
+        """Memory with values."""
+        return np.ascontiguousarray(values).copy()
+
+    def empty(self, shape: Any, dtype: Any = np.float32) -> np.ndarray:
+        """Memory that nothing has written."""
+        return self.checks.empty(shape, dtype)
+
+    def launch(self, kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
+        """Runs a kernel to its end."""
+        launch(kernel, grid, *arguments, check=self.checks, **constants)
+
+    def read(self, array: np.ndarray) -> np.ndarray:
+        """The values in memory."""
+        return array
+
+
+def faulty_lines(program: Callable[..., Any]) -> set[int]:
+    """The lines of the program's file that are marked."""
+    lines, _ = inspect.findsource(program)
+    return {number for number, line in enumerate(lines, 1) if line.rstrip().endswith("# fault")}

@@ -1,0 +1,97 @@
+"""Loading objects, and launches as Triton makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from ... import get_device_properties
+from ..._native import _C
+from ..codegen import llvm
+
+
+class Utilities:
+    """What Triton asks a driver for by name."""
+
+    def get_device_properties(self, device: int) -> dict[str, int]:
+        """In Triton's words: bytes, kHz and bits."""
+        properties = get_device_properties(device)
+        clock = properties.clock_khz
+        return {
+            "max_shared_mem": properties.sram_per_core,
+            "multiprocessor_count": properties.cores,
+            "warpSize": 1,
+            "sm_clock_rate": clock,
+            "mem_clock_rate": clock,
+            "mem_bus_width": 8 * properties.hbm_bytes_per_second // (2 * clock * 1000),  # two transfers a cycle
+        }
+
+    def load_binary(self, name: str, kernel: bytes, shared: int, device: int) -> tuple[Any, Any, int, int, int]:
+        """The module and the function, which are both the loaded code; registers, spills, the most threads of a program."""
+        code = llvm.Code(kernel)
+        return code, code, 0, 0, 1024
+
+    def set_printf_fifo_size(self, size: int) -> None:
+        """Nothing: what kernels print has no buffer."""
+
+
+class Launcher:
+    """Launches one compiled kernel; made once a kernel by Triton."""
+
+    def __init__(self, src: Any, metadata: Any) -> None:
+        # Of src only what Inductor's compile workers send along.
+        self._metadata = metadata
+        self._types = tuple(src.signature.values())
+        self._flat = not any(isinstance(type, tuple) for type in self._types)
+        # The object's arguments are the parameters that are not constant.
+        accesses = iter(metadata.accesses)
+        self._parameters = [
+            (name, type, 0 if type == "constexpr" else next(accesses))
+            for name, type in _leaves([str(name) for name in src.signature], self._types)
+        ]
+        self._kernel: _C._GridKernel | None = None
+        self._function: Any = None
+
+    def __call__(
+        self,
+        x: int,
+        y: int,
+        z: int,
+        stream: int,
+        function: Any,
+        packed_metadata: object,
+        launch_metadata: object,
+        enter_hook: Callable[[object], None] | None,
+        exit_hook: Callable[[object], None] | None,
+        *arguments: Any,
+    ) -> None:
+        """Enqueues the grid on ``stream``; scalars and descriptors are copied, so that they may change right after.
+
+        Hooks run on this thread, around the enqueuing. Raises ValueError for a tensor of another device and TypeError for an argument
+        of another kind, naming the argument; what the kernel does wrong rises at the next synchronisation.
+        """
+        if enter_hook is not None:
+            enter_hook(launch_metadata)
+        if self._kernel is None or self._function is not function:
+            self._kernel, self._function = self._load(function), function
+        if not self._flat:
+            arguments = tuple(value for value, _ in _leaves(arguments, self._types))
+        self._kernel.launch(x, y, z, stream, self._metadata.launch_cooperative_grid, arguments)
+        if exit_hook is not None:
+            exit_hook(launch_metadata)
+
+    def _load(self, code: Any) -> _C._GridKernel:
+        metadata = self._metadata
+        address = code.address(metadata.name)
+        return _C._load_grid_kernel(
+            metadata.name, address, code, metadata.shared, list(metadata.sites), self._parameters
+        )
+
+
+def _leaves(values: Sequence[Any], types: tuple[Any, ...]) -> Iterator[tuple[Any, str]]:
+    """Values beside their types, with the tuples of a signature opened; ``values`` may be the names of parameters."""
+    for value, type in zip(values, types, strict=True):
+        if isinstance(type, tuple):
+            yield from _leaves([f"{value}[{i}]" for i in range(len(type))] if isinstance(value, str) else value, type)
+        else:
+            yield value, type
