@@ -84,12 +84,6 @@ FAULTS = {
         "cores.cpp",
         {"state != kDone;": "state != kDone && patience.spin() && false;"},
     ),
-    "cores share scratch memory": (
-        "cores.cpp",
-        {
-            "  context.sram = scratch.data();\n": "  static uint8_t* const first = scratch.data();\n  context.sram = first;\n"
-        },
-    ),
     "a ticket is complete before its launch has run": (
         "worker.cpp",
         {"    delay(stream, ticket);\n": "    delay(stream, ticket);\n    stream.completion.advance(ticket);\n"},
