@@ -133,7 +133,9 @@ class Code:
     def __init__(self, object: bytes) -> None:
         machine = _new_machine(target())  # the engine's own from here on
         _known_functions()
-        self._engine = binding.create_mcjit_compiler(binding.parse_assembly(""), machine)
+        # llvmlite's memory manager: one block for all sections. LLVM's own may place constants farther from the code than the
+        # small code model reaches, where the free parts of the address space are small, and then aborts the process.
+        self._engine = binding.create_mcjit_compiler(binding.parse_assembly(""), machine, use_lmm=True)
         self._engine.add_object_file(binding.ObjectFileRef.from_data(object))
         self._engine.finalize_object()
 
