@@ -59,6 +59,8 @@ class BuildExt(BuildExtension):
         self.build_temp = str(Path("build", f"temp.{self.plat_name}-{sys.implementation.cache_tag}"))
 
     def run(self):
+        if not (self.inplace or self.editable_mode):
+            self.extensions[0].extra_link_args.append("-Wl,-s")  # developers' profilers read the names of functions
         sys.path.insert(0, str(ROOT / "csrc/aten/codegen"))
         from generate import generate
 
@@ -93,7 +95,7 @@ setup(
                 *CPU_CAPABILITY,
             ],
             # Python's name for the library is torch's too: users' libraries ask for it by a name of its own.
-            extra_link_args=["-Wl,-s", "-Wl,-soname,libtorch_accel.so"],
+            extra_link_args=["-Wl,-soname,libtorch_accel.so"],
         )
     ],
     cmdclass={"build_ext": BuildExt},

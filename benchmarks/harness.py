@@ -61,6 +61,7 @@ class Workload:
     calls: int  # a round
     clock: Clock | None = None  # else the script's
     per: int = 1  # a call does the work this many times
+    rounds: int | None = None  # else the script's
     #: ``ratio`` other/base, ``speed`` base/other, ``added`` other - base, in milliseconds
     figure: str = "ratio"
     unit: str = "us"  # of base and other: us, or bytes
@@ -139,7 +140,7 @@ def measure(workload: Workload, rounds: int, clock: Clock = seconds, limit: floa
         rounds: how many.
         limit: seconds after which no further round begins, once there are five.
     """
-    clock = workload.clock or clock
+    clock, rounds = workload.clock or clock, workload.rounds or rounds
     works = (workload.base(), workload.other())
     for work in works:
         clock(work, workload.calls)

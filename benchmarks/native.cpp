@@ -1,5 +1,5 @@
-// What the benchmarks measure against: torch's generic fallback in the place of accel's own add, and
-// two threads that hand a futex back and forth.
+// What the benchmarks measure against: torch's generic fallback in the place of accel's own add,
+// and two threads that hand a futex back and forth.
 #include <ATen/native/CPUFallback.h>
 #include <torch/library.h>
 
@@ -39,13 +39,14 @@ extern "C" void use_cpu_fallback(int on) {
   static std::optional<c10::RegistrationHandleRAII> handle;
   handle.reset();
   if (on != 0) {
-    handle.emplace(c10::Dispatcher::singleton().registerImpl(
-        c10::OperatorName("aten::add", "Tensor"),
-        c10::DispatchKey::PrivateUse1,
-        c10::KernelFunction::makeFromBoxedFunction<&fall_back>(),
-        std::nullopt,
-        nullptr,
-        "benchmarks/native.cpp"));
+    handle.emplace(
+        c10::Dispatcher::singleton().registerImpl(
+            c10::OperatorName("aten::add", "Tensor"),
+            c10::DispatchKey::PrivateUse1,
+            c10::KernelFunction::makeFromBoxedFunction<&fall_back>(),
+            std::nullopt,
+            nullptr,
+            "benchmarks/native.cpp"));
   }
 }
 

@@ -62,7 +62,7 @@ class Decoder(nn.Module):
 
 
 def tokens():
-    return torch.randint(20, (4, 12))
+    return torch.randint(20, (4, 6))  # short: a step fits into a held stream's queue, poison's launches too
 
 
 def classes(logits):
@@ -84,7 +84,8 @@ OPTIMIZERS = {
 
 
 def waits():
-    return {name: times for name, times in wait_report().items() if name != "synchronize"}
+    """What operators waited for. A launch waits where the queue is full, which poison and shuffled schedules fill."""
+    return {name: times for name, times in wait_report().items() if name not in ("synchronize", "launch")}
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)

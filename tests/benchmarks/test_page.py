@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from benchmarks import callgrind, page
+from benchmarks import callgrind, device, host, page
 from benchmarks.harness import Measured
 
 HEAD = {"machine": "a machine", "cores": 2, "threads": 2, "load": 2.0, "torch": "2.13", "commit": "abc"}
@@ -33,6 +33,7 @@ RUNS = [
 def test_the_page_tells_what_was_measured():
     text = page.text(RUNS)
     assert text.count("| add | 1.25 | 1.15 to 1.35 | <= 1 | missed | 1.50 | 1.40 to 1.60 |") == len(page.TITLES)
+    assert text.count("- add: 1.25, missed. Not explained yet.") == len(page.TITLES)
     assert "| `x + y` | 100 | 90 | 0.90 |" in text
     assert "| **in all** | **100** | **90** |" in text
     assert "a machine, 2 cores, 2 threads, torch 2.13, commit abc, load 2.0 to 2.0" in text
@@ -43,16 +44,22 @@ def test_the_committed_page_fits_the_committed_figures():
         pytest.skip("docs/performance.json is written by ./dev bench --page, which has not been run yet")
     runs = page.load()
     assert page.PAGE.read_text() == page.text(runs)
+    assert "Not explained yet" not in page.missed_text(runs)
     counted = next(r for r in runs if r["script"] == "instructions")
-    for which, device in enumerate(("CPU", "accel")):
+    for which, name in enumerate(("CPU", "accel")):
         total = counted["counts"]["x + y"][which]
         lines = sum(line[1 + which] for line in counted["add"])
-        assert abs(total - lines) <= len(counted["add"]), device  # each line is rounded down
+        assert abs(total - lines) <= len(counted["add"]), name  # each line is rounded down
     for script in page.suites(runs):
         picture = (page.PICTURES / f"performance_{script}.svg").read_text()
         for m, _ in page.pairs(runs, script):
             if m["figure"] == "ratio" and m["unit"] == "us":
                 assert m["name"] in picture, (script, m["name"])
+
+
+def test_explanations_are_of_work_that_has_a_target():
+    known = {w.name for w in (*device.WORKLOADS, *host.WORKLOADS) if w.target}
+    assert set(page.EXPLAINED) <= known
 
 
 def test_pictures(tmp_path):

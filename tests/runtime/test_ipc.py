@@ -116,7 +116,8 @@ def test_a_pool_of_processes():
     xs = [torch.full((3,), float(number), device="accel") for number in range(4)]
     with torch.multiprocessing.get_context("spawn").Pool(2) as pool:
         negated = pool.map(torch.neg, xs)
-    assert [x.tolist() for x in negated] == [[-number] * 3 for number in range(4)]
+        # Before the end of the pool, which kills the processes: what they queued may still run.
+        assert [x.tolist() for x in negated] == [[-number] * 3 for number in range(4)]
     assert {x.device.type for x in negated} == {"accel"}
 
 

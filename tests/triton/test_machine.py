@@ -82,6 +82,14 @@ def tiles_of_while(x, y, n, B: tl.constexpr):
     tl.store(y + i, a - b + tl.load(p))
 
 
+@pytest.mark.parametrize("noalias", [False, True])
+def test_arguments_that_share_no_memory_need_no_test(noalias):
+    module = frontend.tile_ir(add_one, {"x": "*i32", "y": "*i32", "B": "constexpr"}, {"B": 8})
+    module.regions[0].block.operations[0].attributes["arguments"] = [{}, {"noalias": noalias}]
+    names = [op.name for op in passes.machine_ir(module).walk()]
+    assert ("if" in names, names.count("loop")) == ((False, 1) if noalias else (True, 3))
+
+
 @triton.jit
 def long_chain(x, y, N: tl.constexpr, B: tl.constexpr):
     i = tl.arange(0, B)

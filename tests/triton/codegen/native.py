@@ -7,7 +7,7 @@ import numpy as np
 
 from tests.triton.corpus import copied
 from torch_accel.triton import codegen
-from torch_accel.triton.codegen.compile import packed
+from torch_accel.triton.codegen.compile import compile_machine, packed
 from torch_accel.triton.interpret.engine import argument
 from torch_accel.triton.ir.types import Scalar
 
@@ -54,14 +54,19 @@ class Addresses:
 class Kernel:
     """A compiled kernel, its function's address, and how its arguments are packed."""
 
-    def __init__(self, lowered, name, isa="host"):
-        self.compiled = codegen.compile_module(lowered, name=name, target=codegen.target(isa))
+    def __init__(self, lowered, name, isa="host", compile=codegen.compile_module):
+        self.compiled = compile(lowered, name=name, target=codegen.target(isa))
         self.code = codegen.load(self.compiled.object)
         (function,) = (op for op in lowered.regions[0].block.operations if op.attributes["name"] == name)
         self.types = [value.type for value in function.regions[0].block.arguments]
         self.call = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)(
             self.code.address(self.compiled.symbol)
         )
+
+    @classmethod
+    def of_machine(cls, module, name):
+        """Of the machine IR."""
+        return cls(module, name, compile=compile_machine)
 
     def run(self, grid, arguments, abort=0):
         """Runs all programs on copies of the arguments; gives the copies and the fault, or None."""

@@ -139,6 +139,43 @@ def test_small_floats(elem):
         assert np.isnan(np.asarray(arithmetic.decode(elem, got)))[~number].all(), name
 
 
+@pytest.mark.parametrize("isa", ISAS)
+def test_pow(isa):
+    """Of all magnitudes, with results of all exponents, and every pair of special operands."""
+    rng = np.random.default_rng(2)
+    x = np.concatenate([np.exp2(rng.uniform(-149, 128, 60_000)), rng.uniform(0.5, 2, 60_000)])
+    y = rng.uniform(-151, 129, x.size) / np.log2(x)  # the result is 2 ** -151 to 2 ** 129
+    whole = rng.integers(-40, 40, x.size)
+    special = [
+        0.0,
+        -0.0,
+        0.5,
+        -0.5,
+        1.0,
+        -1.0,
+        2.0,
+        -2.0,
+        3.0,
+        -3.0,
+        1e-45,
+        -1e-45,
+        1e30,
+        -1e30,
+        16777215.0,
+        math.inf,
+        -math.inf,
+        math.nan,
+    ]
+    a, b = (side.reshape(-1) for side in np.meshgrid(special, special))
+    x, y = (np.concatenate(sides).astype(np.float32) for sides in ((x, -x, a), (y, whole, b)))
+    with np.errstate(all="ignore"):
+        want = np.power(x.astype(np.float64), y.astype(np.float64))
+    code = Operators({"pow": ([F32, F32], F32, lambda e, a, b: functions.function(e, "pow", "float", [a, b]))}, isa)
+    error = ulps(code("pow", x, y), want)
+    worst = int(error.argmax())
+    assert error[worst] <= 0.6, f"{error[worst]} ulp at {x[worst]!r}, {y[worst]!r}"
+
+
 def _types(name, elem):
     letters = {"f": elem, "i": I32, "l": I64}
     operands, result = FUNCTIONS[name]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ..ir.core import Block, Operation, Value
-from ..ir.ops import OPERATORS
 from . import alias
 
 WRITES = ("store", "atomic_rmw", "atomic_cas", "call", "barrier")
@@ -51,8 +50,3 @@ class Order:
         if write.name in ("call", "barrier"):
             return True
         return roots.may_alias(write.operands[0], address)
-
-
-def pure(op: Operation) -> bool:
-    """Whether an operation has no effect."""
-    return not OPERATORS[op.name].effects

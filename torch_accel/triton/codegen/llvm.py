@@ -36,6 +36,11 @@ class Target:
         return "x86_64" in binding.get_process_triple()
 
     @property
+    def scalef(self) -> bool:
+        """Whether it has AVX-512's product with a power of two."""
+        return self.x86 and self.vector_bits == 512
+
+    @property
     def attributes(self) -> str:
         """Attributes of every function: LLVM prefers half of AVX-512's registers unless it is told."""
         return f'"prefer-vector-width"="{self.vector_bits}" "min-legal-vector-width"="{self.vector_bits}" nounwind'

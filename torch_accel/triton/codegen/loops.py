@@ -78,9 +78,10 @@ def _loaded(code: Code, types: Sequence[str], places: Sequence[str]) -> list[str
 def vreduce(code: Code, op: Operation) -> None:
     """Slots are lanes of vectors where that is asked for and the counts allow it, else they lie in memory."""
     count, lanes, accumulators = (attribute(op, name) for name in ("count", "lanes", "accumulators"))
-    width = min(lanes, count & -count)
     slots = min(count, lanes * accumulators)
-    if attribute(op, "vector") and not code.width and width > 1 and slots % width == 0 and count % slots == 0:
+    width = min(lanes, slots)
+    halves = slots & (slots - 1) == 0 and count % slots == 0  # whole vectors, down to the last pair
+    if attribute(op, "vector") and not code.width and width > 1 and halves:
         results = _by_vectors(code, op, count, width, slots // width)
     else:
         results = _by_slots(code, op, count, slots)

@@ -21,6 +21,9 @@ _ERFC = (0.12864848996914685, 0.6351513176336099, 0.10623687544757521, -0.023762
 _TANH = (-0.3333332463363445, 0.13332983435676593, -0.05392095479167361, 0.021571061367039963, -0.007883311180814409, 0.0018956677527276608)  # fmt: skip
 _SIN = (-0.16666666640588307, 0.008333329280534436, -0.00019839304417955088, 2.718046490828477e-06)
 _COS = (0.0416666666191076, -0.001388888346731942, 2.4799451565981606e-05, -2.72050475523255e-07)
+# log2((1 + s) / (1 - s)) / s in s * s, and 2 ** r, for float64 that is rounded to float32.
+_LOG2_WIDE = (2.8853900817774267, 0.961796694825884, 0.5770777554444672, 0.412226186954296, 0.3192845895740929, 0.29083618083987456)  # fmt: skip
+_EXP2_WIDE = (1.0000000005630547, 0.693147206037323, 0.2402264684486466, 0.05550328123613573, 0.00961849184021525, 0.0013400195537811243, 0.00015345580817605772)  # fmt: skip
 _HALF_PI = (1.5707963267948966, 6.123233995736766e-17)
 
 
@@ -130,12 +133,12 @@ def _exp(e: Lanes, x: str) -> str:
 
 
 def _power(f: Ops, p: str, n: str) -> str:
-    """p * 2 ** n for n of a float type."""
-    if f.e.function.module.target.vector_bits == 512:  # an instruction
-        i = f.whole(n)
-        type = f.e.type("i32")
-        return f.e.op(
-            f"call {f.e.type('float')} @llvm.ldexp.{f.e.suffix('float')}.{f.e.suffix('i32')}({f.e.type('float')} {p}, {type} {i})"
+    """p * 2 ** n for n of a float type, rounded once: an instruction of AVX-512, or two products."""
+    e = f.e
+    if e.function.module.target.scalef and e.count == 16:
+        type = e.type("float")
+        return e.op(
+            f"call {type} @llvm.x86.avx512.mask.scalef.ps.512({type} {p}, {type} {n}, {type} zeroinitializer, i16 -1, i32 4)"
         )
     return f.scale(p, f.whole(n))
 
@@ -246,6 +249,40 @@ def _circle(cosine: bool) -> Callable[[Lanes, str], str]:
     return emit
 
 
+def _pow(e: Lanes, x: str, y: str) -> str:
+    """2 ** (y * log2 |x|) in float64, whose digits are enough for the largest exponents; then the cases of C's pow."""
+    f, d = Ops(e, "float"), Ops(e, "double")
+    size, wide_y = f.abs(x), e.convert("fpext", "float", "double", y)
+    bits = d.to_bits(e.convert("fpext", "float", "double", size))
+    offset = e.const("i64", 0x3FE5555555555555)  # the mantissa goes from 2/3 to 4/3
+    exponent = e.binary("ashr", "i64", e.binary("sub", "i64", bits, offset), e.const("i64", 52))
+    m = d.from_bits(e.binary("sub", "i64", bits, e.binary("shl", "i64", exponent, e.const("i64", 52))))
+    s = d.div(d.sub(m, d.c(1.0)), d.add(m, d.c(1.0)))
+    whole = e.convert("sitofp", "i32", "double", e.convert("trunc", "i64", "i32", exponent))
+    t = d.clamp(d.mul(wide_y, d.fma(s, d.poly(d.mul(s, s), _LOG2_WIDE), whole)), -200.0, 200.0)
+    n = e.call("rint", "double", t)
+    p = d.to_bits(d.poly(d.sub(t, n), _EXP2_WIDE))
+    shift = e.binary("shl", "i64", e.convert("sext", "i32", "i64", d.whole(n)), e.const("i64", 52))
+    value = e.convert("fptrunc", "double", "float", d.from_bits(e.binary("add", "i64", p, shift)))
+    infinite, zero, one = f.c(math.inf), f.c(0.0), f.c(1.0)
+    value = f.pick(f.test("oeq", size, one), one, value)
+    value = f.pick(f.test("oeq", size, zero), f.pick(f.test("olt", y, zero), infinite, zero), value)
+    value = f.pick(f.test("oeq", size, infinite), f.pick(f.test("olt", y, zero), zero, infinite), value)
+    half = f.mul(y, f.c(0.5))
+    odd = f.test("one", e.call("rint", "float", half), half)
+    integer = f.test("oeq", e.call("rint", "float", y), y)
+    negative = e.compare("icmp slt", "i32", f.to_bits(x), e.const("i32", 0))
+    turned = e.binary("and", "i1", negative, e.binary("and", "i1", odd, integer))
+    value = f.pick(turned, f.neg(value), value)
+    # A negative number to a power that is no integer; 0 and infinity have one.
+    bad = e.binary("and", "i1", f.test("olt", x, zero), f.test("one", e.call("rint", "float", y), y))
+    bad = e.binary("and", "i1", bad, f.test("one", size, infinite))
+    bad = e.binary("or", "i1", bad, f.test("uno", x, y))
+    value = f.pick(bad, f.c(math.nan), value)
+    always = e.binary("or", "i1", f.test("oeq", x, one), f.test("oeq", y, zero))
+    return f.pick(always, one, value)
+
+
 def _by_library(e: Lanes, name: str, x: str) -> str:
     wide = libm.call(e, name, "double", [e.convert("fpext", "float", "double", x)])
     return e.convert("fptrunc", "double", "float", wide)
@@ -272,5 +309,6 @@ _FLOAT: dict[str, Callable[..., str]] = {
     "rsqrt": _rsqrt("float"),
     "sin": _circle(False),
     "cos": _circle(True),
+    "pow": _pow,
 }
 _DOUBLE: dict[str, Callable[..., str]] = {"rsqrt": _rsqrt("double")}
