@@ -18,13 +18,14 @@ class AccelDriver(DriverBase):
     def __init__(self) -> None:
         super().__init__()
         from torch_accel._native import _C
-        from torch_accel.triton.backend import launcher
+        from torch_accel.triton.backend import launcher, shortcut
 
         self.utils = launcher.Utilities()
         self.launcher_cls = launcher.Launcher
         self.get_current_device = _C._current_device
         self.set_current_device = _C._set_device
         self.get_current_stream = _C._current_stream_handle
+        shortcut.install(AccelDriver)
 
     @classmethod
     def is_active(cls) -> bool:

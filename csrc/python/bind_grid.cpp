@@ -1,369 +1,331 @@
-// Compiled kernels of the Python package: their arguments as Python has them, and their launch.
-#include <c10/util/BFloat16.h>
-#include <c10/util/Half.h>
-#include <c10/util/SmallVector.h>
+// Compiled kernels of the Python package, and the way to launches that Triton has prepared before.
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
-#include <atomic>
-#include <cstring>
-#include <limits>
 #include <memory>
-#include <mutex>
-#include <string>
-#include <tuple>
+#include <optional>
+#include <unordered_map>
 #include <utility>
-#include <vector>
 
-#include "../aten/access.h"
-#include "../aten/host_state.h"
-#include "../driver/accel_grid.h"
-#include "../runtime/device.h"
-#include "../runtime/error.h"
 #include "../runtime/stream.h"
-#include "bindings.h"
+#include "grid_kernel.h"
 
 namespace accel::python {
 
 namespace {
 
-// What owns the code of modules that are gone. A worker may drop the last launch, and has no GIL:
-// the next load or launch of a thread with the GIL lets go of the owners.
-struct Owners {
-  std::mutex mutex; // a leaf
-  std::vector<PyObject*> left;
-  std::atomic<bool> any{false};
+// Names of attributes that are asked for at each launch, made once.
+struct Names {
+  static PyObject* make(const char* text) {
+    return PyUnicode_InternFromString(text);
+  }
+  PyObject* const calls = make("calls");
+  PyObject* const debug = make("debug");
+  PyObject* const enter = make("launch_enter_hook");
+  PyObject* const exit = make("launch_exit_hook");
+  PyObject* const globals = make("used_global_vals");
+  PyObject* const hash = make("hash");
+  PyObject* const inspection = make("add_stages_inspection_hook");
+  PyObject* const pre_run_hooks = make("pre_run_hooks");
 };
 
-Owners& owners() {
-  static auto* const owners = new Owners();
-  return *owners;
+py::object get(py::handle object, PyObject* name) {
+  PyObject* const value = PyObject_GetAttr(object.ptr(), name);
+  if (value == nullptr) {
+    throw py::error_already_set();
+  }
+  return py::reinterpret_steal<py::object>(value);
 }
 
-void leave_owner(void* owner) {
-  const std::lock_guard lock(owners().mutex);
-  owners().left.push_back(static_cast<PyObject*>(owner));
-  owners().any.store(true);
-}
-
-void drop_owners() {
-  if (!owners().any.load(std::memory_order_relaxed)) {
-    return;
-  }
-  std::vector<PyObject*> left;
-  {
-    const std::lock_guard lock(owners().mutex);
-    left.swap(owners().left);
-    owners().any.store(false);
-  }
-  for (auto* const owner : left) {
-    Py_DECREF(owner);
-  }
-}
-
-// Name, Triton's name of the type, and accelAccessRead | accelAccessWrite.
-using ParameterNames = std::tuple<std::string, std::string, uint32_t>;
-
-// One parameter of a kernel, as Triton's signature names its type.
-struct Parameter {
-  enum class Kind : uint8_t { kNone, kPointer, kBool, kInteger, kFloat };
-
-  std::string name;
-  std::string type;
-  uint32_t access; // of a pointer's memory: accelAccessRead | accelAccessWrite
-  Kind kind = Kind::kNone;
-  uint8_t bytes = 0;
-};
-
-const std::vector<std::tuple<const char*, Parameter::Kind, uint8_t>>& scalar_types() {
-  using Kind = Parameter::Kind;
-  static const std::vector<std::tuple<const char*, Kind, uint8_t>> types = {
-      {"i1", Kind::kBool, 1},
-      {"u1", Kind::kBool, 1},
-      {"i8", Kind::kInteger, 1},
-      {"u8", Kind::kInteger, 1},
-      {"i16", Kind::kInteger, 2},
-      {"u16", Kind::kInteger, 2},
-      {"i32", Kind::kInteger, 4},
-      {"u32", Kind::kInteger, 4},
-      {"i64", Kind::kInteger, 8},
-      {"u64", Kind::kInteger, 8},
-      {"fp16", Kind::kFloat, 2},
-      {"bf16", Kind::kFloat, 2},
-      {"fp32", Kind::kFloat, 4},
-      {"fp64", Kind::kFloat, 8},
-  };
-  return types;
-}
-
-Parameter make_parameter(const std::string& name, const std::string& type, uint32_t access) {
-  Parameter result{name, type, access};
-  if (type == "constexpr") {
-    return result;
-  }
-  if (!type.empty() && type[0] == '*') {
-    result.kind = Parameter::Kind::kPointer;
-    result.bytes = sizeof(uintptr_t);
-    return result;
-  }
-  for (const auto& [known, kind, bytes] : scalar_types()) {
-    if (type == known) {
-      result.kind = kind;
-      result.bytes = bytes;
-      return result;
+// The launches of one @triton.jit function by what Triton specialises a kernel on, or finer: types,
+// alignments, sizes of numbers, values of constants, options, device. Where the key cannot say it
+// all, there is no key, and the launch goes Triton's way.
+class LaunchCache {
+ public:
+  // `names`, whether it is a constexpr, and default (or `missing`) of each parameter.
+  LaunchCache(
+      std::vector<py::str> names,
+      std::vector<bool> constant,
+      std::vector<py::object> defaults,
+      py::object missing,
+      py::object knobs,
+      py::object prepare)
+      : names_(std::move(names)),
+        constant_(std::move(constant)),
+        defaults_(std::move(defaults)),
+        missing_(std::move(missing)),
+        knobs_(std::move(knobs)),
+        prepare_(std::move(prepare)) {
+    for (auto& name : names_) {
+      PyUnicode_InternInPlace(&name.ptr());
     }
   }
-  TORCH_CHECK_TYPE(false, "accel: parameter '", name, "' has the unknown type '", type, "'");
-}
 
-constexpr size_t align(size_t offset, size_t bytes) {
-  return (offset + bytes - 1) / bytes * bytes;
-}
-
-class Kernel {
- public:
-  Kernel(
-      std::string name,
-      uintptr_t function,
-      py::object owner,
-      size_t sram,
-      const std::vector<std::string>& sites,
-      const std::vector<ParameterNames>& parameters)
-      : name_(std::move(name)) {
-    for (const auto& [parameter, type, access] : parameters) {
-      parameters_.push_back(make_parameter(parameter, type, access));
-      if (const size_t bytes = parameters_.back().bytes) {
-        args_bytes_ = align(args_bytes_, bytes) + bytes;
+  py::object
+  launch(py::handle function, py::handle grid, const py::args& args, const py::kwargs& kwargs) {
+    Values values;
+    values.resize(names_.size(), nullptr);
+    std::string key;
+    key.reserve(128);
+    const bool known = bind(args, kwargs, values, key) && describe(function, key);
+    const auto place = known ? size_of(grid, values) : std::nullopt;
+    if (place) {
+      if (const auto found = launches_.find(key); found != launches_.end()) {
+        const py::object compiled = found->second.compiled();
+        if (!compiled.is_none()) {
+          const py::object owner = found->second.owner; // others may launch meanwhile
+          const auto* const kernel = found->second.kernel;
+          kernel->launch(
+              *place,
+              native(current_stream()),
+              found->second.cooperative,
+              values.data(),
+              values.size());
+          return compiled;
+        }
       }
     }
-    std::vector<const char*> texts;
-    for (const auto& site : sites) {
-      texts.push_back(site.c_str());
+    // Triton's way, which gives what it launched and, where that can be launched again from here,
+    // the kernel and whether it is cooperative.
+    const py::tuple made = prepare_(function, grid, args, kwargs);
+    if (place && !made[1].is_none()) {
+      launches_.insert_or_assign(
+          std::move(key),
+          Launch{
+              py::weakref(made[0]),
+              made[1],
+              py::cast<const GridKernel*>(made[1]),
+              py::cast<bool>(made[2])});
     }
-    lazy_init();
-    drop_owners();
-    accelModuleInfo info{};
-    info.size = sizeof(info);
-    info.name = name_.c_str();
-    info.function = reinterpret_cast<accelGridFunction>(function);
-    info.args_bytes = args_bytes_;
-    info.sram = sram;
-    info.sites = texts.data();
-    info.num_sites = static_cast<uint32_t>(texts.size());
-    info.release = leave_owner;
-    info.user = owner.ptr();
-    check(accelModuleLoad(&info, &module_));
-    owner.release(); // the module's now
-  }
-  ~Kernel() {
-    accelModuleUnload(module_);
-    drop_owners();
-  }
-  Kernel(const Kernel&) = delete;
-  Kernel& operator=(const Kernel&) = delete;
-
-  // With the GIL; enqueues without it.
-  void launch(
-      int64_t x,
-      int64_t y,
-      int64_t z,
-      uintptr_t stream_handle,
-      bool cooperative,
-      const py::tuple& args) const {
-    drop_owners();
-    auto* const stream = reinterpret_cast<accelStream_t>(stream_handle);
-    TORCH_CHECK_TYPE(
-        args.size() == parameters_.size(),
-        "accel: kernel '",
-        name_,
-        "' has ",
-        parameters_.size(),
-        " parameters; ",
-        args.size(),
-        " arguments given");
-    Packed packed;
-    packed.bytes.resize(args_bytes_);
-    packed.device = accelStreamGetDevice(stream);
-    for (size_t i = 0; i < parameters_.size(); ++i) {
-      pack(parameters_[i], args[i], packed);
-    }
-    accelLaunchInfo info{};
-    info.size = sizeof(info);
-    info.engine = accelEngineCompute;
-    info.cores = -1;
-    std::fill(std::begin(info.bytes), std::end(info.bytes), -1);
-    std::fill(std::begin(info.flops), std::end(info.flops), -1);
-    info.accesses = packed.accesses.data();
-    info.num_accesses = static_cast<uint32_t>(packed.accesses.size());
-    accelGridLaunch launch{};
-    launch.size = sizeof(launch);
-    const int64_t grid[] = {x, y, z};
-    for (int i = 0; i < 3; ++i) {
-      TORCH_CHECK_VALUE(
-          grid[i] >= 0 && grid[i] <= std::numeric_limits<int32_t>::max(),
-          "accel: kernel '",
-          name_,
-          "': the grid (",
-          x,
-          ", ",
-          y,
-          ", ",
-          z,
-          ") has a size that is not in 0 to 2147483647");
-      launch.grid[i] = static_cast<uint32_t>(grid[i]);
-    }
-    launch.cores = static_cast<uint32_t>(HostState::of_this_thread().threads);
-    launch.cooperative = cooperative ? 1 : 0;
-    launch.args = packed.bytes.data();
-    launch.args_bytes = args_bytes_;
-    launch.info = &info;
-    const py::gil_scoped_release no_gil;
-    check(accelLaunchGrid(stream, module_, &launch, nullptr));
+    return made[0];
   }
 
  private:
-  struct Packed {
-    c10::SmallVector<char, 256> bytes;
-    size_t offset = 0;
-    int device = 0;
-    c10::SmallVector<accelAccess, 8> accesses;
+  using Values = c10::SmallVector<PyObject*, 16>;
 
-    template <class T>
-    void put(T value) {
-      offset = align(offset, sizeof(T));
-      std::memcpy(bytes.data() + offset, &value, sizeof(T));
-      offset += sizeof(T);
-    }
+  struct Launch {
+    py::weakref compiled; // its source refers to the function, which has this cache
+    py::object owner;
+    const GridKernel* kernel;
+    bool cooperative;
   };
 
-  void pack(const Parameter& parameter, py::handle value, Packed& packed) const {
-    switch (parameter.kind) {
-      case Parameter::Kind::kNone:
-        return;
-      case Parameter::Kind::kPointer:
-        return packed.put(address(parameter, value, packed));
-      case Parameter::Kind::kBool: {
-        const int truth = PyObject_IsTrue(value.ptr());
-        if (truth < 0) {
-          throw py::error_already_set();
-        }
-        return packed.put(static_cast<uint8_t>(truth));
-      }
-      case Parameter::Kind::kInteger:
-        return put_integer(parameter, value, packed);
-      case Parameter::Kind::kFloat:
-        return put_float(parameter, value, packed);
-    }
-  }
-
-  [[noreturn]] void refuse(const Parameter& parameter, py::handle value, const char* expected)
+  // Every argument in its parameter's place; the options go into the key.
+  bool bind(const py::args& args, const py::kwargs& kwargs, Values& values, std::string& key)
       const {
-    PyErr_Clear();
-    TORCH_CHECK_TYPE(
-        false,
-        "accel: argument '",
-        parameter.name,
-        "' of kernel '",
-        name_,
-        "' is a ",
-        Py_TYPE(value.ptr())->tp_name,
-        ", expected ",
-        expected,
-        " (",
-        parameter.type,
-        ")");
+    if (args.size() > names_.size()) {
+      return false;
+    }
+    for (size_t i = 0; i < args.size(); ++i) {
+      values[i] = PyTuple_GET_ITEM(args.ptr(), static_cast<Py_ssize_t>(i));
+    }
+    PyObject* name = nullptr;
+    PyObject* value = nullptr;
+    for (Py_ssize_t at = 0; PyDict_Next(kwargs.ptr(), &at, &name, &value) != 0;) {
+      const auto parameter = std::find_if(names_.begin(), names_.end(), [&](const py::str& known) {
+        return known.ptr() == name || PyUnicode_Compare(known.ptr(), name) == 0;
+      });
+      if (parameter == names_.end()) {
+        append_constant(name, key);
+        if (!append_constant(value, key)) {
+          return false;
+        }
+        continue;
+      }
+      auto& place = values[static_cast<size_t>(parameter - names_.begin())];
+      if (place != nullptr) {
+        return false; // Python says so
+      }
+      place = value;
+    }
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] = values[i] != nullptr ? values[i] : defaults_[i].ptr();
+      if (values[i] == missing_.ptr() ||
+          !(constant_[i] ? append_constant(values[i], key) : append_argument(values[i], key))) {
+        return false;
+      }
+    }
+    return true;
   }
 
-  void put_integer(const Parameter& parameter, py::handle value, Packed& packed) const {
-    // By its low bits: unsigned numbers of the type's width come as Python has them.
-    const auto index = py::reinterpret_steal<py::object>(PyNumber_Index(value.ptr()));
-    if (!index) {
-      refuse(parameter, value, "an integer");
-    }
-    const auto bits = PyLong_AsUnsignedLongLongMask(index.ptr());
-    switch (parameter.bytes) {
-      case 1:
-        return packed.put(static_cast<uint8_t>(bits));
-      case 2:
-        return packed.put(static_cast<uint16_t>(bits));
-      case 4:
-        return packed.put(static_cast<uint32_t>(bits));
-      default:
-        return packed.put(static_cast<uint64_t>(bits));
-    }
+  template <class T>
+  static void append(char tag, T value, std::string& key) {
+    key.push_back(tag);
+    key.append(reinterpret_cast<const char*>(&value), sizeof(value));
   }
 
-  void put_float(const Parameter& parameter, py::handle value, Packed& packed) const {
-    const double number = PyFloat_AsDouble(value.ptr());
-    if (number == -1.0 && PyErr_Occurred() != nullptr) {
-      refuse(parameter, value, "a number");
-    }
-    if (parameter.bytes == 8) {
-      packed.put(number);
-    } else if (parameter.bytes == 4) {
-      packed.put(static_cast<float>(number));
-    } else if (parameter.type == "bf16") {
-      packed.put(c10::BFloat16(static_cast<float>(number)).x);
+  // By value and type.
+  static bool append_constant(PyObject* value, std::string& key) {
+    if (value == Py_None || PyBool_Check(value)) {
+      key.push_back(value == Py_None ? 'n' : value == Py_True ? 't' : 'f');
+    } else if (PyLong_CheckExact(value)) {
+      int overflow = 0;
+      append('i', PyLong_AsLongLongAndOverflow(value, &overflow), key);
+      return overflow == 0;
+    } else if (PyFloat_CheckExact(value)) {
+      append('d', PyFloat_AS_DOUBLE(value), key);
+    } else if (PyUnicode_CheckExact(value)) {
+      Py_ssize_t length = 0;
+      const char* const text = PyUnicode_AsUTF8AndSize(value, &length);
+      if (text == nullptr) {
+        PyErr_Clear();
+        return false;
+      }
+      append('s', length, key);
+      key.append(text, static_cast<size_t>(length));
     } else {
-      packed.put(c10::Half(static_cast<float>(number)).x);
+      return false;
     }
+    return true;
   }
 
-  // A tensor's device address, an address as it is, or what data_ptr() says.
-  uintptr_t address(const Parameter& parameter, py::handle value, Packed& packed) const {
-    if (THPVariable_Check(value.ptr())) {
-      return address_of(parameter, THPVariable_Unpack(value.ptr()), packed);
+  // By what Triton asks of an argument: a number's size and whether it is 1 or a multiple of 16, a
+  // tensor's dtype and alignment.
+  static bool append_argument(PyObject* value, std::string& key) {
+    if (PyLong_CheckExact(value)) {
+      int overflow = 0;
+      const long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
+      const int size = number >= INT32_MIN && number <= INT32_MAX ? 0 : 1;
+      append('I', number == 1 ? 3 : 4 + 2 * size + (number % 16 == 0 ? 1 : 0), key);
+      return overflow == 0;
     }
-    if (value.is_none()) {
-      return 0;
+    if (THPVariable_Check(value)) {
+      const auto& tensor = THPVariable_Unpack(value);
+      if (!tensor.is_privateuseone()) {
+        return false; // Triton's way says what is wrong
+      }
+      const auto address = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
+      append('T', static_cast<int>(tensor.scalar_type()) * 2 + (address % 16 == 0 ? 1 : 0), key);
+      return true;
     }
-    if (PyLong_Check(value.ptr())) {
-      return PyLong_AsUnsignedLongLongMask(value.ptr());
+    if (PyFloat_CheckExact(value)) {
+      key.push_back('F');
+      return true;
     }
-    const auto base = py::getattr(value, "base", py::none()); // of Triton's TensorWrapper
-    if (THPVariable_Check(base.ptr())) {
-      return address_of(parameter, THPVariable_Unpack(base.ptr()), packed);
-    }
-    if (!py::hasattr(value, "data_ptr")) {
-      refuse(parameter, value, "a tensor");
-    }
-    return py::cast<uintptr_t>(value.attr("data_ptr")());
+    return append_constant(value, key); // bool and None; the rest of it finds no harm
   }
 
-  uintptr_t address_of(const Parameter& parameter, const at::Tensor& tensor, Packed& packed) const {
-    const auto device = tensor.device();
-    TORCH_CHECK_VALUE(
-        device.type() == kDeviceType && device.index() == packed.device,
-        "accel: argument '",
-        parameter.name,
-        "' of kernel '",
-        name_,
-        "' is a tensor on ",
-        device,
-        ", and the kernel runs on accel:",
-        packed.device,
-        "; move it there with .to('accel:",
-        packed.device,
-        "')");
-    const bool written = (parameter.access & accelAccessWrite) != 0;
-    const auto* const data = written ? tensor.mutable_data_ptr() : tensor.const_data_ptr();
-    if (parameter.access != 0 && tensor.numel() != 0) {
-      packed.accesses.push_back(access_of(tensor, parameter.access));
+  // The state of Triton and of the function that a kernel depends on. False where somebody watches
+  // launches or changes them.
+  bool describe(py::handle function, std::string& key) const {
+    static const auto& names = *new Names();
+    if (!is_idle(get(knobs_, names.enter), names.calls) ||
+        !is_idle(get(knobs_, names.exit), names.calls) ||
+        !get(knobs_, names.inspection).is_none() ||
+        PyObject_IsTrue(get(function, names.pre_run_hooks).ptr()) != 0) {
+      return false;
     }
-    return reinterpret_cast<uintptr_t>(data);
+    const py::object globals = get(function, names.globals);
+    if (PyDict_Size(globals.ptr()) != 0 && !are_unchanged(globals)) {
+      return false;
+    }
+    const py::object hash = get(function, names.hash); // of the source; None when it has changed
+    if (hash.is_none()) {
+      return false;
+    }
+    append('h', PyObject_Hash(hash.ptr()), key);
+    append('g', int{current_device()}, key);
+    return append_constant(get(knobs_, names.debug).ptr(), key) &&
+        append_constant(get(function, names.debug).ptr(), key);
   }
 
-  const std::string name_;
-  std::vector<Parameter> parameters_;
-  size_t args_bytes_ = 0;
-  accelModule_t module_ = nullptr;
+  // By name, where they were and what they were when the kernel was compiled.
+  static bool are_unchanged(const py::dict& globals) {
+    for (const auto& [name, known] : globals) {
+      const auto pair = py::reinterpret_borrow<py::tuple>(known);
+      const py::object variable = py::reinterpret_borrow<py::tuple>(name)[0];
+      PyObject* const now = PyDict_GetItem(py::object(pair[1]).ptr(), variable.ptr());
+      if (now == nullptr || PyObject_RichCompareBool(now, py::object(pair[0]).ptr(), Py_EQ) != 1) {
+        PyErr_Clear();
+        return false;
+      }
+    }
+    return true;
+  }
+
+  // No hook, or a chain of none.
+  static bool is_idle(const py::object& hooks, PyObject* calls) {
+    if (hooks.is_none()) {
+      return true;
+    }
+    const auto chain = py::reinterpret_steal<py::object>(PyObject_GetAttr(hooks.ptr(), calls));
+    if (!chain) {
+      PyErr_Clear(); // one hook, as it is
+      return false;
+    }
+    return PyObject_IsTrue(chain.ptr()) == 0;
+  }
+
+  // One to three numbers, or a function that makes them of the arguments by name.
+  std::optional<std::array<int64_t, 3>> size_of(py::handle grid, const Values& values) const {
+    if (!PyTuple_Check(grid.ptr()) && !PyList_Check(grid.ptr())) {
+      if (PyCallable_Check(grid.ptr()) == 0) {
+        return std::nullopt;
+      }
+      py::dict named;
+      for (size_t i = 0; i < names_.size(); ++i) {
+        named[names_[i]] = py::reinterpret_borrow<py::object>(values[i]);
+      }
+      const py::object made = grid(named);
+      return PyCallable_Check(made.ptr()) != 0 ? std::nullopt : size_of(made, values);
+    }
+    std::array<int64_t, 3> size{1, 1, 1};
+    const auto count = static_cast<size_t>(PySequence_Fast_GET_SIZE(grid.ptr()));
+    if (count == 0 || count > size.size()) {
+      return std::nullopt;
+    }
+    for (size_t i = 0; i < count; ++i) {
+      PyObject* const number = PySequence_Fast_GET_ITEM(grid.ptr(), static_cast<Py_ssize_t>(i));
+      if (!PyLong_Check(number)) {
+        return std::nullopt;
+      }
+      size[i] = PyLong_AsLongLong(number);
+      if (PyErr_Occurred() != nullptr) {
+        throw py::error_already_set();
+      }
+    }
+    return size;
+  }
+
+  std::vector<py::str> names_;
+  const std::vector<bool> constant_;
+  const std::vector<py::object> defaults_;
+  const py::object missing_;
+  const py::object knobs_;
+  const py::object prepare_;
+  std::unordered_map<std::string, Launch> launches_;
 };
 
 } // namespace
 
 void bind_grid(py::module_& m) {
-  py::class_<Kernel>(m, "_GridKernel", py::module_local())
-      .def("launch", torch::wrap_pybind_function(&Kernel::launch));
+  py::class_<GridKernel>(m, "_GridKernel", py::module_local())
+      .def(
+          "launch",
+          torch::wrap_pybind_function([](const GridKernel& kernel,
+                                         int64_t x,
+                                         int64_t y,
+                                         int64_t z,
+                                         uintptr_t stream,
+                                         bool cooperative,
+                                         const py::tuple& args) {
+            kernel.launch(
+                {x, y, z},
+                reinterpret_cast<accelStream_t>(stream),
+                cooperative,
+                PySequence_Fast_ITEMS(args.ptr()),
+                args.size());
+          }));
+  py::class_<LaunchCache>(m, "_LaunchCache", py::module_local())
+      .def(
+          py::init<
+              std::vector<py::str>,
+              std::vector<bool>,
+              std::vector<py::object>,
+              py::object,
+              py::object,
+              py::object>())
+      .def("launch", torch::wrap_pybind_function(&LaunchCache::launch));
   m.def(
       "_load_grid_kernel",
       torch::wrap_pybind_function([](std::string name,
@@ -372,7 +334,7 @@ void bind_grid(py::module_& m) {
                                      size_t sram,
                                      const std::vector<std::string>& sites,
                                      const std::vector<ParameterNames>& parameters) {
-        return std::make_unique<Kernel>(
+        return std::make_unique<GridKernel>(
             std::move(name), function, std::move(owner), sram, sites, parameters);
       }));
 }

@@ -41,15 +41,16 @@ class Launcher:
     def __init__(self, src: Any, metadata: Any) -> None:
         # Of src only what Inductor's compile workers send along.
         self._metadata = metadata
+        self.cooperative = bool(metadata.launch_cooperative_grid)
         self._types = tuple(src.signature.values())
-        self._flat = not any(isinstance(type, tuple) for type in self._types)
+        self.flat = not any(isinstance(type, tuple) for type in self._types)
         # The object's arguments are the parameters that are not constant.
         accesses = iter(metadata.accesses)
         self._parameters = [
             (name, type, 0 if type == "constexpr" else next(accesses))
             for name, type in _leaves([str(name) for name in src.signature], self._types)
         ]
-        self._kernel: _C._GridKernel | None = None
+        self.kernel: _C._GridKernel | None = None
         self._function: Any = None
 
     def __call__(
@@ -72,11 +73,11 @@ class Launcher:
         """
         if enter_hook is not None:
             enter_hook(launch_metadata)
-        if self._kernel is None or self._function is not function:
-            self._kernel, self._function = self._load(function), function
-        if not self._flat:
+        if self.kernel is None or self._function is not function:
+            self.kernel, self._function = self._load(function), function
+        if not self.flat:
             arguments = tuple(value for value, _ in _leaves(arguments, self._types))
-        self._kernel.launch(x, y, z, stream, self._metadata.launch_cooperative_grid, arguments)
+        self.kernel.launch(x, y, z, stream, self.cooperative, arguments)
         if exit_hook is not None:
             exit_hook(launch_metadata)
 

@@ -1,0 +1,313 @@
+#include "grid_kernel.h"
+
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+#include <mutex>
+#include <utility>
+
+#include "../aten/access.h"
+#include "../aten/host_state.h"
+#include "../runtime/device.h"
+#include "../runtime/error.h"
+
+namespace accel::python {
+
+namespace {
+
+// What owns the code of modules that are gone. A worker may drop the last launch, and has no GIL:
+// the next load or launch of a thread with the GIL lets go of the owners.
+struct Owners {
+  std::mutex mutex; // a leaf
+  std::vector<PyObject*> left;
+  std::atomic<bool> any{false};
+};
+
+Owners& owners() {
+  static auto* const owners = new Owners();
+  return *owners;
+}
+
+void leave_owner(void* owner) {
+  const std::lock_guard lock(owners().mutex);
+  owners().left.push_back(static_cast<PyObject*>(owner));
+  owners().any.store(true);
+}
+
+void drop_owners() {
+  if (!owners().any.load(std::memory_order_relaxed)) {
+    return;
+  }
+  std::vector<PyObject*> left;
+  {
+    const std::lock_guard lock(owners().mutex);
+    left.swap(owners().left);
+    owners().any.store(false);
+  }
+  for (auto* const owner : left) {
+    Py_DECREF(owner);
+  }
+}
+
+const std::vector<std::tuple<const char*, Parameter::Kind, uint8_t>>& scalar_types() {
+  using Kind = Parameter::Kind;
+  static const std::vector<std::tuple<const char*, Kind, uint8_t>> types = {
+      {"i1", Kind::kBool, 1},
+      {"u1", Kind::kBool, 1},
+      {"i8", Kind::kInteger, 1},
+      {"u8", Kind::kInteger, 1},
+      {"i16", Kind::kInteger, 2},
+      {"u16", Kind::kInteger, 2},
+      {"i32", Kind::kInteger, 4},
+      {"u32", Kind::kInteger, 4},
+      {"i64", Kind::kInteger, 8},
+      {"u64", Kind::kInteger, 8},
+      {"fp16", Kind::kFloat, 2},
+      {"bf16", Kind::kFloat, 2},
+      {"fp32", Kind::kFloat, 4},
+      {"fp64", Kind::kFloat, 8},
+  };
+  return types;
+}
+
+Parameter make_parameter(const std::string& name, const std::string& type, uint32_t access) {
+  Parameter result{name, type, access};
+  if (type == "constexpr") {
+    return result;
+  }
+  if (!type.empty() && type[0] == '*') {
+    result.kind = Parameter::Kind::kPointer;
+    result.bytes = sizeof(uintptr_t);
+    return result;
+  }
+  for (const auto& [known, kind, bytes] : scalar_types()) {
+    if (type == known) {
+      result.kind = kind;
+      result.bytes = bytes;
+      return result;
+    }
+  }
+  TORCH_CHECK_TYPE(false, "accel: parameter '", name, "' has the unknown type '", type, "'");
+}
+
+constexpr size_t align(size_t offset, size_t bytes) {
+  return (offset + bytes - 1) / bytes * bytes;
+}
+
+} // namespace
+
+GridKernel::GridKernel(
+    std::string name,
+    uintptr_t function,
+    py::object owner,
+    size_t sram,
+    const std::vector<std::string>& sites,
+    const std::vector<ParameterNames>& parameters)
+    : name_(std::move(name)) {
+  for (const auto& [parameter, type, access] : parameters) {
+    parameters_.push_back(make_parameter(parameter, type, access));
+    if (const size_t bytes = parameters_.back().bytes) {
+      args_bytes_ = align(args_bytes_, bytes) + bytes;
+    }
+  }
+  std::vector<const char*> texts;
+  for (const auto& site : sites) {
+    texts.push_back(site.c_str());
+  }
+  lazy_init();
+  drop_owners();
+  accelModuleInfo info{};
+  info.size = sizeof(info);
+  info.name = name_.c_str();
+  info.function = reinterpret_cast<accelGridFunction>(function);
+  info.args_bytes = args_bytes_;
+  info.sram = sram;
+  info.sites = texts.data();
+  info.num_sites = static_cast<uint32_t>(texts.size());
+  info.release = leave_owner;
+  info.user = owner.ptr();
+  check(accelModuleLoad(&info, &module_));
+  owner.release(); // the module's now
+}
+
+GridKernel::~GridKernel() {
+  accelModuleUnload(module_);
+  drop_owners();
+}
+
+void GridKernel::launch(
+    const std::array<int64_t, 3>& grid,
+    accelStream_t stream,
+    bool cooperative,
+    PyObject* const* args,
+    size_t count) const {
+  drop_owners();
+  TORCH_CHECK_TYPE(
+      count == parameters_.size(),
+      "accel: kernel '",
+      name_,
+      "' has ",
+      parameters_.size(),
+      " parameters; ",
+      count,
+      " arguments given");
+  Packed packed;
+  packed.bytes.resize(args_bytes_);
+  packed.device = accelStreamGetDevice(stream);
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    pack(parameters_[i], args[i], packed);
+  }
+  accelLaunchInfo info{};
+  info.size = sizeof(info);
+  info.engine = accelEngineCompute;
+  info.cores = -1;
+  std::fill(std::begin(info.bytes), std::end(info.bytes), -1);
+  std::fill(std::begin(info.flops), std::end(info.flops), -1);
+  info.accesses = packed.accesses.data();
+  info.num_accesses = static_cast<uint32_t>(packed.accesses.size());
+  accelGridLaunch launch{};
+  launch.size = sizeof(launch);
+  for (int i = 0; i < 3; ++i) {
+    TORCH_CHECK_VALUE(
+        grid[i] >= 0 && grid[i] <= std::numeric_limits<int32_t>::max(),
+        "accel: kernel '",
+        name_,
+        "': the grid (",
+        grid[0],
+        ", ",
+        grid[1],
+        ", ",
+        grid[2],
+        ") has a size that is not in 0 to 2147483647");
+    launch.grid[i] = static_cast<uint32_t>(grid[i]);
+  }
+  launch.cores = static_cast<uint32_t>(HostState::of_this_thread().threads);
+  launch.cooperative = cooperative ? 1 : 0;
+  launch.args = packed.bytes.data();
+  launch.args_bytes = args_bytes_;
+  launch.info = &info;
+  const py::gil_scoped_release no_gil;
+  check(accelLaunchGrid(stream, module_, &launch, nullptr));
+}
+
+void GridKernel::pack(const Parameter& parameter, py::handle value, Packed& packed) const {
+  switch (parameter.kind) {
+    case Parameter::Kind::kNone:
+      return;
+    case Parameter::Kind::kPointer:
+      return packed.put(address(parameter, value, packed));
+    case Parameter::Kind::kBool: {
+      const int truth = PyObject_IsTrue(value.ptr());
+      if (truth < 0) {
+        throw py::error_already_set();
+      }
+      return packed.put(static_cast<uint8_t>(truth));
+    }
+    case Parameter::Kind::kInteger:
+      return put_integer(parameter, value, packed);
+    case Parameter::Kind::kFloat:
+      return put_float(parameter, value, packed);
+  }
+}
+
+void GridKernel::refuse(const Parameter& parameter, py::handle value, const char* expected) const {
+  PyErr_Clear();
+  TORCH_CHECK_TYPE(
+      false,
+      "accel: argument '",
+      parameter.name,
+      "' of kernel '",
+      name_,
+      "' is a ",
+      Py_TYPE(value.ptr())->tp_name,
+      ", expected ",
+      expected,
+      " (",
+      parameter.type,
+      ")");
+}
+
+void GridKernel::put_integer(const Parameter& parameter, py::handle value, Packed& packed) const {
+  // By its low bits: unsigned numbers of the type's width come as Python has them.
+  const auto index = py::reinterpret_steal<py::object>(PyNumber_Index(value.ptr()));
+  if (!index) {
+    refuse(parameter, value, "an integer");
+  }
+  const auto bits = PyLong_AsUnsignedLongLongMask(index.ptr());
+  switch (parameter.bytes) {
+    case 1:
+      return packed.put(static_cast<uint8_t>(bits));
+    case 2:
+      return packed.put(static_cast<uint16_t>(bits));
+    case 4:
+      return packed.put(static_cast<uint32_t>(bits));
+    default:
+      return packed.put(static_cast<uint64_t>(bits));
+  }
+}
+
+void GridKernel::put_float(const Parameter& parameter, py::handle value, Packed& packed) const {
+  const double number = PyFloat_AsDouble(value.ptr());
+  if (number == -1.0 && PyErr_Occurred() != nullptr) {
+    refuse(parameter, value, "a number");
+  }
+  if (parameter.bytes == 8) {
+    packed.put(number);
+  } else if (parameter.bytes == 4) {
+    packed.put(static_cast<float>(number));
+  } else if (parameter.type == "bf16") {
+    packed.put(c10::BFloat16(static_cast<float>(number)).x);
+  } else {
+    packed.put(c10::Half(static_cast<float>(number)).x);
+  }
+}
+
+uintptr_t GridKernel::address(const Parameter& parameter, py::handle value, Packed& packed) const {
+  if (THPVariable_Check(value.ptr())) {
+    return address_of(parameter, THPVariable_Unpack(value.ptr()), packed);
+  }
+  if (value.is_none()) {
+    return 0;
+  }
+  if (PyLong_Check(value.ptr())) {
+    return PyLong_AsUnsignedLongLongMask(value.ptr());
+  }
+  const auto base = py::getattr(value, "base", py::none()); // of Triton's TensorWrapper
+  if (THPVariable_Check(base.ptr())) {
+    return address_of(parameter, THPVariable_Unpack(base.ptr()), packed);
+  }
+  if (!py::hasattr(value, "data_ptr")) {
+    refuse(parameter, value, "a tensor");
+  }
+  return py::cast<uintptr_t>(value.attr("data_ptr")());
+}
+
+uintptr_t
+GridKernel::address_of(const Parameter& parameter, const at::Tensor& tensor, Packed& packed) const {
+  const auto device = tensor.device();
+  TORCH_CHECK_VALUE(
+      device.type() == kDeviceType && device.index() == packed.device,
+      "accel: argument '",
+      parameter.name,
+      "' of kernel '",
+      name_,
+      "' is a tensor on ",
+      device,
+      ", and the kernel runs on accel:",
+      packed.device,
+      "; move it there with .to('accel:",
+      packed.device,
+      "')");
+  const bool written = (parameter.access & accelAccessWrite) != 0;
+  const auto* const data = written ? tensor.mutable_data_ptr() : tensor.const_data_ptr();
+  if (parameter.access != 0 && tensor.numel() != 0) {
+    packed.accesses.push_back(access_of(tensor, parameter.access));
+  }
+  return reinterpret_cast<uintptr_t>(data);
+}
+
+} // namespace accel::python

@@ -1,0 +1,84 @@
+// A compiled kernel with the types of its parameters: packs Python's arguments and launches.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
+
+#include <array>
+#include <cstring>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "../driver/accel_grid.h"
+#include "bindings.h"
+
+namespace accel::python {
+
+// Name, Triton's name of the type, and accelAccessRead | accelAccessWrite.
+using ParameterNames = std::tuple<std::string, std::string, uint32_t>;
+
+// One parameter of a kernel, as Triton's signature names its type.
+struct Parameter {
+  enum class Kind : uint8_t { kNone, kPointer, kBool, kInteger, kFloat };
+
+  std::string name;
+  std::string type;
+  uint32_t access; // of a pointer's memory: accelAccessRead | accelAccessWrite
+  Kind kind = Kind::kNone;
+  uint8_t bytes = 0;
+};
+
+class GridKernel {
+ public:
+  // `owner` is what keeps the function loaded; the module has it until no launch needs it.
+  GridKernel(
+      std::string name,
+      uintptr_t function,
+      py::object owner,
+      size_t sram,
+      const std::vector<std::string>& sites,
+      const std::vector<ParameterNames>& parameters);
+  ~GridKernel();
+  GridKernel(const GridKernel&) = delete;
+  GridKernel& operator=(const GridKernel&) = delete;
+
+  // Called with the GIL; enqueues without it. One argument per parameter, the constant ones too.
+  void launch(
+      const std::array<int64_t, 3>& grid,
+      accelStream_t stream,
+      bool cooperative,
+      PyObject* const* args,
+      size_t count) const;
+
+ private:
+  struct Packed {
+    c10::SmallVector<char, 256> bytes;
+    size_t offset = 0;
+    int device = 0;
+    c10::SmallVector<accelAccess, 8> accesses;
+
+    template <class T>
+    void put(T value) {
+      offset = (offset + sizeof(T) - 1) / sizeof(T) * sizeof(T);
+      std::memcpy(bytes.data() + offset, &value, sizeof(T));
+      offset += sizeof(T);
+    }
+  };
+
+  void pack(const Parameter& parameter, py::handle value, Packed& packed) const;
+  void put_integer(const Parameter& parameter, py::handle value, Packed& packed) const;
+  void put_float(const Parameter& parameter, py::handle value, Packed& packed) const;
+  // A tensor's device address, an address as it is, or what data_ptr() says.
+  uintptr_t address(const Parameter& parameter, py::handle value, Packed& packed) const;
+  uintptr_t address_of(const Parameter& parameter, const at::Tensor& tensor, Packed& packed) const;
+  [[noreturn]] void refuse(const Parameter& parameter, py::handle value, const char* expected)
+      const;
+
+  const std::string name_;
+  std::vector<Parameter> parameters_;
+  size_t args_bytes_ = 0;
+  accelModule_t module_ = nullptr;
+};
+
+} // namespace accel::python
