@@ -6,6 +6,7 @@
 #include <optional>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "../runtime/stream.h"
 #include "grid_kernel.h"
@@ -63,8 +64,7 @@ class LaunchCache {
 
   py::object
   launch(py::handle function, py::handle grid, const py::args& args, const py::kwargs& kwargs) {
-    Values values;
-    values.resize(names_.size(), nullptr);
+    Values values(names_.size(), nullptr);
     std::string key;
     key.reserve(128);
     const bool known = bind(args, kwargs, values, key) && describe(function, key);
@@ -101,7 +101,7 @@ class LaunchCache {
   }
 
  private:
-  using Values = c10::SmallVector<PyObject*, 16>;
+  using Values = std::vector<PyObject*>;
 
   struct Launch {
     py::weakref compiled; // its source refers to the function, which has this cache
