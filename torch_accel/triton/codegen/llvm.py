@@ -75,9 +75,10 @@ def _triple() -> Any:
 
 
 def _new_machine(target: Target) -> Any:
-    # Not jit=True: that is the large code model, where each constant costs an instruction to get its address.
+    # The large code model, though each constant costs an instruction to get its address: LLVM may place an object's constants
+    # more than 2 GiB from its code, and aborts the process if the code cannot reach them.
     return _triple().create_target_machine(
-        cpu=target.cpu, features=target.features, opt=2, reloc="pic", codemodel="small"
+        cpu=target.cpu, features=target.features, opt=2, reloc="static", codemodel="large"
     )
 
 
@@ -133,9 +134,7 @@ class Code:
     def __init__(self, object: bytes) -> None:
         machine = _new_machine(target())  # the engine's own from here on
         _known_functions()
-        # llvmlite's memory manager: one block for all sections. LLVM's own may place constants farther from the code than the
-        # small code model reaches, where the free parts of the address space are small, and then aborts the process.
-        self._engine = binding.create_mcjit_compiler(binding.parse_assembly(""), machine, use_lmm=True)
+        self._engine = binding.create_mcjit_compiler(binding.parse_assembly(""), machine)
         self._engine.add_object_file(binding.ObjectFileRef.from_data(object))
         self._engine.finalize_object()
 
