@@ -188,7 +188,7 @@ def test_targets():
 
 
 def test_wide_vectors_on_the_wide_target():
-    """Without prefer-vector-width LLVM uses half of a register of AVX-512; constants are operands, not addresses in registers."""
+    """Without prefer-vector-width LLVM uses half of a register of AVX-512."""
     lowered = frontend.tile_ir(exp, {"x": "*fp32", "out": "*fp32", "B": "constexpr"}, {"B": 256})
     code = codegen.compile_module(lowered, name="exp", target=codegen.target("x86-64-v4"))
     text = llvm.assembly(code.llvm_text, codegen.target("x86-64-v4"))
