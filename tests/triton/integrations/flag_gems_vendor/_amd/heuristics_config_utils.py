@@ -1,0 +1,3 @@
+"""None of our own: FlagGems then takes its default heuristics."""
+
+HEURISTICS_CONFIGS = {}
