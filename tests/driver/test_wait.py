@@ -14,7 +14,7 @@ def test_only_waits_that_find_work_are_counted(driver, stream):
     before = count(driver, "count")
     stream.synchronize("count")
     assert count(driver, "count") == before
-    stream.sleep(3_000_000)
+    stream.sleep(100_000_000)  # long enough for a thread that the system lets wait
     stream.synchronize("count")
     stream.synchronize("count")
     assert count(driver, "count") == before + 1
@@ -24,7 +24,7 @@ def test_a_device_counts_once(driver, memory):
     streams = [driver.Stream(1) for _ in range(3)]
     before = count(driver, "device")
     for stream in streams:
-        stream.sleep(3_000_000)
+        stream.sleep(100_000_000)
     driver.device_synchronize(1, "device")
     assert count(driver, "device") == before + 1
     for stream in streams:

@@ -27,6 +27,7 @@ _KINDS = {
 
 
 def rmw(code: Code, op: Operation) -> None:
+    """One atomic for the element, or for each lane that takes part, in ascending order; gives the old elements."""
     kind, elem = attribute(op, "kind"), elem_of(op.results[0].type)
     order = _ORDERS[attribute(op, "sem")]
     helper = f"accel_atomic.{kind}.{order}.{'ptr' if isinstance(elem, Ptr) else elem}"
@@ -35,6 +36,7 @@ def rmw(code: Code, op: Operation) -> None:
 
 
 def cas(code: Code, op: Operation) -> None:
+    """Compares bits and exchanges, lane after lane; gives the old elements."""
     elem, order = elem_of(op.results[0].type), _ORDERS[attribute(op, "sem")]
     helper = f"accel_cas.{order}.{size(elem)}"
     bits = f"i{8 * size(elem)}"

@@ -27,6 +27,7 @@ def alloc(code: Code, op: Operation) -> None:
 
 
 def recast(code: Code, op: Operation) -> None:
+    """The same bytes by another type: no instruction."""
     code.set(op, code.values[op.operands[0]].text, False)
 
 

@@ -31,6 +31,7 @@ def _take(code: Code, places: Sequence[tuple[str, str]]) -> list[Lane]:
 
 
 def if_(code: Code, op: Operation) -> None:
+    """Two blocks; results go through allocas."""
     places = _places(code, op.results)
 
     def region(index: int) -> None:
@@ -63,6 +64,7 @@ def for_(code: Code, op: Operation) -> None:
 
 
 def while_(code: Code, op: Operation) -> None:
+    """The condition comes first. At the back edge the program looks whether it is aborted, and leaves."""
     function = code.function
     before, after = (region.block for region in op.regions)
     carried, passed = _places(code, before.arguments), _places(code, after.arguments)

@@ -51,36 +51,47 @@ class Ops:
         self.bits = {"float": "i32", "double": "i64"}[base]
 
     def c(self, value: float) -> str:
+        """A constant, in every lane."""
         return self.e.const(self.base, value)
 
     def fma(self, a: str, b: str, c: str) -> str:
+        """a * b + c, rounded once."""
         return self.e.call("fma", self.base, a, b, c)
 
     def mul(self, a: str, b: str) -> str:
+        """a * b."""
         return self.e.binary("fmul", self.base, a, b)
 
     def add(self, a: str, b: str) -> str:
+        """a + b."""
         return self.e.binary("fadd", self.base, a, b)
 
     def sub(self, a: str, b: str) -> str:
+        """a - b."""
         return self.e.binary("fsub", self.base, a, b)
 
     def div(self, a: str, b: str) -> str:
+        """a / b."""
         return self.e.binary("fdiv", self.base, a, b)
 
     def neg(self, a: str) -> str:
+        """-a: the sign turned, of a NaN too."""
         return self.e.op(f"fneg {self.e.type(self.base)} {a}")
 
     def abs(self, a: str) -> str:
+        """a without its sign."""
         return self.e.call("fabs", self.base, a)
 
     def sign(self, magnitude: str, sign: str) -> str:
+        """The magnitude of one value with the sign of another."""
         return self.e.call("copysign", self.base, magnitude, sign)
 
     def test(self, predicate: str, a: str, b: str) -> str:
+        """A comparison by LLVM's predicate: ``olt``, ``uno`` and kin."""
         return self.e.compare(f"fcmp {predicate}", self.base, a, b)
 
     def pick(self, condition: str, a: str, b: str) -> str:
+        """a where the condition holds, b elsewhere."""
         return self.e.select(condition, self.base, a, b)
 
     def clamp(self, a: str, low: float, high: float) -> str:
@@ -96,9 +107,11 @@ class Ops:
         return total
 
     def to_bits(self, a: str) -> str:
+        """The bits, as an integer of the same width."""
         return self.e.convert("bitcast", self.base, self.bits, a)
 
     def from_bits(self, a: str) -> str:
+        """The float of these bits."""
         return self.e.convert("bitcast", self.bits, self.base, a)
 
     def whole(self, a: str) -> str:

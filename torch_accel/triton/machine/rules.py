@@ -23,6 +23,7 @@ def buffers(op: Operation) -> Errors:
 
 
 def alloc(op: Operation) -> Errors:
+    """A buffer in SRAM or in the accumulators; its place, where it is planned, is aligned."""
     type = op.results[0].type
     yield from _buffer("the result type", type)
     if isinstance(type, Buf):
@@ -36,6 +37,7 @@ def alloc(op: Operation) -> Errors:
 
 
 def data(op: Operation) -> Errors:
+    """A constant of the shape and elements of its buffer, which is in const."""
     type, value = op.results[0].type, op.attributes["value"]
     if not isinstance(type, Buf) or type.space != "const" or not isinstance(value, Constant):
         yield f"the result type is {type}, expected a buffer in const"
@@ -46,6 +48,7 @@ def data(op: Operation) -> Errors:
 
 
 def recast(op: Operation) -> Errors:
+    """The same bytes: as many elements, of the same type and space."""
     source, result = op.operands[0].type, op.results[0].type
     if not isinstance(source, Buf) or not isinstance(result, Buf):
         yield f"{source} to {result}, expected buffers"
@@ -56,6 +59,7 @@ def recast(op: Operation) -> Errors:
 
 
 def copy(op: Operation) -> Errors:
+    """Two buffers of one shape and element type; the target can be written."""
     yield from buffers(op)
     target, source = types(op.operands)
     if isinstance(target, Buf) and isinstance(source, Buf):
@@ -76,15 +80,18 @@ def _element(op: Operation, buf: Type, elem: Type, places: list[Value]) -> Error
 
 
 def read(op: Operation) -> Errors:
+    """An index for each dimension, and the element type as the result."""
     yield from _element(op, op.operands[0].type, op.results[0].type, op.operands[1:])
 
 
 def write(op: Operation) -> Errors:
+    """An index for each dimension, a value of the element type, a buffer that can be written."""
     yield from _element(op, op.operands[0].type, op.operands[1].type, op.operands[2:])
     yield from _writable(op.operands[0])
 
 
 def histogram(op: Operation) -> Errors:
+    """Integers to count, in a buffer of bins; a mask as large as the values."""
     yield from buffers(op)
     known = [value.type for value in op.operands if isinstance(value.type, Buf)]
     if len(known) != len(op.operands):
@@ -109,6 +116,7 @@ def _body(op: Operation, index: int, arguments: list[Type], results: list[Type] 
 
 
 def loop(op: Operation) -> Errors:
+    """Sizes of at least 1, a vector dimension among them, an i32 index for each in the body."""
     dims, vec = op.attributes["dims"], op.attributes.get("vec", -1)
     if any(size < 1 for size in dims):
         yield f"dims is {dims}"
@@ -123,6 +131,7 @@ def _count(op: Operation) -> Errors:
 
 
 def vreduce(op: Operation) -> Errors:
+    """A count of at least 1; the body gives the elements, and the combination takes and gives two of each."""
     elems = types(op.results)
     yield from _count(op)
     yield from _body(op, 0, [I32], elems)
@@ -130,6 +139,7 @@ def vreduce(op: Operation) -> Errors:
 
 
 def vscan(op: Operation) -> Errors:
+    """As ``vreduce``; the last region takes the index and the running values."""
     block = op.regions[0].block
     elems = types(block.terminator.operands) if block.operations else []
     yield from _count(op)
@@ -139,6 +149,7 @@ def vscan(op: Operation) -> Errors:
 
 
 def access(op: Operation) -> Errors:
+    """A pointer, an i64 offset, and as many i64 strides as indices."""
     base, offset = types(op.operands[:2])
     yield from expect("the result type", op.results[0].type, base)
     if not isinstance(base, Ptr):
@@ -153,6 +164,7 @@ def access(op: Operation) -> Errors:
 
 
 def mma(op: Operation) -> Errors:
+    """Three buffers: (M, N), (M, K) and (K, N)."""
     yield from buffers(op)
     shapes = [value.type.shape for value in op.operands if isinstance(value.type, Buf)]
     if len(shapes) == 3:
