@@ -18,10 +18,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from benchmarks import page
+from benchmarks.harness import terminal
 
 SUITES = ("host", "device", "scaling")
 POLICIES = ("default", "PASSIVE")
@@ -68,7 +68,7 @@ def main() -> None:
     if options.compare:
         arguments += ["--compare", str(options.compare.resolve())]
     runs = run(SUITES, POLICIES, arguments)
-    Console().print(targets(runs))
+    terminal().print(targets(runs))
     if options.page:
         page.write(runs)
 

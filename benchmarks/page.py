@@ -20,15 +20,19 @@ TARGET_COLUMNS = ("work", "default", "interval", "target", "", "PASSIVE", "inter
 TITLES = {"host": "The host", "device": "The device", "scaling": "Scaling over streams, devices and host threads"}
 
 #: work -> why its target is out of reach, where a run misses it
+_HEAP = (
+    "glibc keeps freed blocks of up to 32 MiB in its heap, so that CPU tensors of this size find their pages again, as "
+    "accel's cached blocks do; bigger ones it returns to the system, which costs a fault for each page."
+)
 EXPLAINED = {
-    "add, 1 MiB": "glibc keeps a freed megabyte in its heap, so that CPU tensors of this size find their pages again, as "
-    "accel's cached blocks do; from 16 MiB on it returns them to the system, which costs a fault for each page.",
-    "empty_strided, 8x8": "Of the CPU's call, most is Python's, the parsing of the arguments and the tensor object, which "
-    "accel pays as well; less than half is left for its allocation. At sizes that glibc maps anew it is met.",
-    "add_ + synchronise, against a futex round trip": "The futex round trip hands over one word. The launch writes a "
-    "record before it, the worker builds three tensors and runs the CPU's kernel, and Python calls twice.",
-    "GPT tiny step": "Operators of a few microseconds: the worker builds the tensors of each on top of the CPU's work, and "
-    "two cores share host and worker. A graph (below) takes the host's share away.",
+    "add, 1 MiB": _HEAP,
+    "add, 16 MiB": _HEAP,
+    "empty_strided, 8x8": "Of the call, most is Python's, the parsing of the arguments and the tensor object: on the device "
+    "`meta`, which allocates nothing, it takes more than half of the CPU's time too (a row below).",
+    "throughput, 100k adds, 8x8": "The host's share is less than a CPU tensor's whole add (the first row). The worker "
+    "builds three tensors for each add and runs the CPU's kernel, on the other core; where it is the slower of the two, "
+    "or the host must wake it, it sets the pace.",
+    "GPT small step": "Products are half of the step, and take as long on both.",
 }
 
 HEAD = """# Performance
