@@ -3,7 +3,7 @@
     python -m benchmarks.page
 
 ``./dev bench --page`` measures, writes the JSON and then the page; this writes the page alone. The JSON is a line for
-each suite and policy, as harness.py writes it, and one of instructions.py.
+each suite and policy, as harness.py writes it, one of instructions.py and one of build.py.
 """
 
 from __future__ import annotations
@@ -141,6 +141,16 @@ def instructions_text(counted: dict[str, Any]) -> str:
     )
 
 
+def build_text(built: dict[str, Any]) -> str:
+    """How long the extension takes to compile."""
+    rows = [(f"`{name}`", f"{seconds:.1f}") for name, seconds in built["slowest"]]
+    return (
+        f"## The build\n\n`python -m benchmarks.build`: {built['seconds']:.0f} s ({built['cpu_seconds']:.0f} s of CPU "
+        f"time) for a clean build of {built['files']} files with {built['jobs']} jobs; the library has "
+        f"{built['library_bytes'] / 1e6:.1f} MB. The slowest files:\n\n{table(('file', 'seconds'), rows)}"
+    )
+
+
 def conditions_text(runs: list[dict[str, Any]]) -> str:
     """What the figures mean nothing without."""
     loads = [run["load"] for run in runs if "workloads" in run]
@@ -153,7 +163,7 @@ def conditions_text(runs: list[dict[str, Any]]) -> str:
 
 def text(runs: list[dict[str, Any]]) -> str:
     """The page."""
-    counted = next(run for run in runs if run["script"] == "instructions")
+    counted, built = (next(run for run in runs if run["script"] == name) for name in ("instructions", "build"))
     parts = [
         HEAD,
         conditions_text(runs),
@@ -161,6 +171,7 @@ def text(runs: list[dict[str, Any]]) -> str:
         missed_text(runs),
         *(suite_text(runs, script) for script in suites(runs)),
         instructions_text(counted),
+        build_text(built),
     ]
     return "\n".join(parts)
 
@@ -212,10 +223,10 @@ def render(runs: list[dict[str, Any]]) -> None:
 
 
 def write(runs: list[dict[str, Any]]) -> None:
-    """Counts instructions, then writes JSON, page and pictures."""
-    from benchmarks import instructions
+    """Counts instructions, builds, then writes JSON, page and pictures."""
+    from benchmarks import build, instructions
 
-    runs = [*runs, instructions.record()]
+    runs = [*runs, instructions.record(), build.record()]
     DATA.write_text("".join(json.dumps(run) + "\n" for run in runs))
     render(runs)
 

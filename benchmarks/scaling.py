@@ -8,8 +8,9 @@
 import os
 import threading
 
-os.environ.setdefault("ACCEL_DEVICES", "2")
-os.environ.setdefault("ACCEL_THREADS", "1")
+if __name__ == "__main__":  # torch's import reads them
+    os.environ.setdefault("ACCEL_DEVICES", "2")
+    os.environ.setdefault("ACCEL_THREADS", "1")
 
 import torch
 
