@@ -23,7 +23,7 @@ from rich.table import Table
 from benchmarks import page
 from benchmarks.harness import terminal
 
-SUITES = ("host", "device", "scaling")
+SUITES = tuple(page.TITLES)
 POLICIES = ("default", "PASSIVE")
 
 
@@ -60,8 +60,8 @@ def main() -> None:
     """The program."""
     parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__.splitlines()[0])
     parser.add_argument("--page", action="store_true", help="write docs/performance.{json,md} and the pictures")
-    parser.add_argument("--rounds", default="15", help="of each workload, at most (default: 15)")
-    parser.add_argument("--limit", default="6", help="seconds a workload, after which no further round begins")
+    parser.add_argument("--rounds", default="45", help="of each workload, at most (default: 45)")
+    parser.add_argument("--limit", default="10", help="seconds a workload, after which no further round begins")
     parser.add_argument("--compare", type=Path, metavar="BASE", help="show the change since the runs in this JSON")
     options = parser.parse_args()
     arguments = ["--rounds", options.rounds, "--limit", options.limit]

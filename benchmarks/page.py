@@ -17,7 +17,12 @@ DATA = ROOT / "docs/performance.json"
 PAGE = ROOT / "docs/performance.md"
 PICTURES = ROOT / "docs/figures"
 TARGET_COLUMNS = ("work", "default", "interval", "target", "", "PASSIVE", "interval")
-TITLES = {"host": "The host", "device": "The device", "scaling": "Scaling over streams, devices and host threads"}
+TITLES = {
+    "host": "The host",
+    "device": "The device",
+    "optimizers": "Steps of optimizers: a launch an operator, foreach, fused",
+    "scaling": "Scaling over streams, devices and host threads",
+}
 
 #: work -> why its target is out of reach, where a run misses it
 _HEAP = (
