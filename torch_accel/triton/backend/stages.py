@@ -12,7 +12,7 @@ from typing import Any
 from ... import __version__
 from .. import codegen, frontend
 from ..codegen import llvm
-from ..ir import lower_ttir, printer, reader, verify
+from ..ir import printer, reader
 from ..ir.core import Location, Operation
 from . import accesses
 
@@ -50,8 +50,7 @@ def _ttir(module: Any, metadata: dict[str, Any]) -> Any:
 
 def _tile(module: Any, metadata: dict[str, Any]) -> Staged:
     """Triton has stored the module's text by now: it may be spoilt."""
-    lowered = lower_ttir.lower(reader.read(frontend.generic(module)))
-    verify.verify(lowered)
+    lowered = frontend.lowered(reader.read(frontend.generic(module)), strict=metadata["strict"])
     metadata["name"] = _entry(lowered)
     metadata["accesses"] = accesses.of(lowered, metadata["name"])
     return Staged(printer.text(lowered), lowered)
