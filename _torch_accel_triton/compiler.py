@@ -56,5 +56,6 @@ class AccelBackend(BaseBackend):
 
         if language is not Language.TRITON:
             raise NotImplementedError("accel: Gluon kernels are for GPUs' layouts; write the kernel with @triton.jit")
+        ours.read_overrides()
         for name, stage in ours.STAGES.items():
             stages[self.binary_ext if name == "object" else name] = stage

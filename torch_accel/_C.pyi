@@ -162,6 +162,7 @@ class _LaunchCache:
         constant: list[bool],
         defaults: list[object],
         missing: object,
+        descriptor: type,
         knobs: object,
         prepare: Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], tuple[Any, _GridKernel | None, bool]],
     ) -> None: ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -137,12 +138,21 @@ def run_passes(module: Any) -> None:
     """Triton's passes over a module of its own, in place."""
     from triton._C.libtriton import ir, passes
 
+    _mark_descriptors(module)
     manager = ir.pass_manager(module.context)
     for family, name in PASSES:
         known = getattr(passes, family)
         if name != "rewrite_tensor_pointer" or hasattr(known, f"add_{name}"):
             getattr(known, f"add_{name}")(manager)
     manager.run(module, "make_ttir")
+
+
+def _mark_descriptors(module: Any) -> None:
+    """Leaves the rank of each descriptor among the kernel's arguments at what the passes make its first one, the address."""
+    function = module.get_function(module.get_entry_func_name())
+    for index, type in enumerate(module.get_function_signature(function)):
+        if "tensordesc" in type:
+            function.set_arg_attr(index, "tt.descriptor", len(re.findall(r"\d+x", type)))
 
 
 def generic(module: Any) -> str:
