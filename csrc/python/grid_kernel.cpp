@@ -106,13 +106,20 @@ GridKernel::GridKernel(
     py::object owner,
     size_t sram,
     const std::vector<std::string>& sites,
-    const std::vector<ParameterNames>& parameters)
-    : name_(std::move(name)) {
+    const std::vector<ParameterNames>& parameters,
+    bool ranges)
+    : name_(std::move(name)), ranges_(ranges) {
   for (const auto& [parameter, type, access] : parameters) {
     parameters_.push_back(make_parameter(parameter, type, access));
     if (const size_t bytes = parameters_.back().bytes) {
       args_bytes_ = align(args_bytes_, bytes) + bytes;
     }
+  }
+  if (ranges_) {
+    const auto pointers = std::count_if(parameters_.begin(), parameters_.end(), [](const auto& p) {
+      return p.kind == Parameter::Kind::kPointer;
+    });
+    args_bytes_ = align(args_bytes_, alignof(Range)) + pointers * sizeof(Range);
   }
   std::vector<const char*> texts;
   for (const auto& site : sites) {
@@ -161,6 +168,12 @@ void GridKernel::launch(
   for (size_t i = 0; i < parameters_.size(); ++i) {
     pack(parameters_[i], args[i], packed);
   }
+  if (ranges_) {
+    for (const auto& range : packed.ranges) {
+      packed.put(range.begin);
+      packed.put(range.bytes);
+    }
+  }
   accelLaunchInfo info{};
   info.size = sizeof(info);
   info.engine = accelEngineCompute;
@@ -199,6 +212,7 @@ void GridKernel::pack(const Parameter& parameter, py::handle value, Packed& pack
     case Parameter::Kind::kNone:
       return;
     case Parameter::Kind::kPointer:
+      packed.ranges.emplace_back();
       return packed.put(address(parameter, value, packed));
     case Parameter::Kind::kBool: {
       const int truth = PyObject_IsTrue(value.ptr());
@@ -304,6 +318,8 @@ GridKernel::address_of(const Parameter& parameter, const at::Tensor& tensor, Pac
       "')");
   const bool written = (parameter.access & accelAccessWrite) != 0;
   const auto* const data = written ? tensor.mutable_data_ptr() : tensor.const_data_ptr();
+  const auto& storage = tensor.unsafeGetTensorImpl()->unsafe_storage();
+  packed.ranges.back() = {reinterpret_cast<uintptr_t>(storage.data()), storage.nbytes()};
   if (parameter.access != 0 && tensor.numel() != 0) {
     packed.accesses.push_back(access_of(tensor, parameter.access));
   }
