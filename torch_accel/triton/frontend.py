@@ -37,6 +37,7 @@ class Options:
     instrumentation_mode: str = ""
     ir_override: str | None = None
     maxnreg: int | None = None
+    check: tuple[str, ...] = ()  # what compiled code looks for: "oob"
 
     def hash(self) -> str:
         """For the keys of Triton's caches."""

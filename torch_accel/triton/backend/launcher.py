@@ -91,7 +91,7 @@ class Launcher:
             metadata.shared,
             list(metadata.sites),
             self._parameters,
-            False,
+            "oob" in metadata.check,
         )
 
 

@@ -14,7 +14,7 @@ from .. import codegen, frontend
 from ..codegen import llvm
 from ..ir import lower_ttir, printer, reader, verify
 from ..ir.core import Location, Operation
-from . import accesses
+from . import accesses, checks
 
 
 class Staged(str):
@@ -29,9 +29,10 @@ class Staged(str):
 
 
 def parse_options(given: dict[str, Any]) -> frontend.Options:
-    """The options of a launch; what is None or no option of ours is left at its default."""
+    """The options of a launch; what is None or no option of ours is left at its default. ValueError for an unknown check."""
     known = {field.name for field in fields(frontend.Options)}
-    return frontend.Options(**{name: value for name, value in given.items() if name in known and value is not None})
+    chosen = {name: value for name, value in given.items() if name in known and value is not None}
+    return frontend.Options(**{**chosen, "check": checks.wanted(given.get("check"))})
 
 
 @functools.cache
@@ -58,7 +59,9 @@ def _tile(module: Any, metadata: dict[str, Any]) -> Staged:
 
 
 def _machine(tile: Staged, metadata: dict[str, Any]) -> Staged:
-    compiled = codegen.compile_module(tile.value, name=metadata["name"], target=llvm.target())
+    compiled = codegen.compile_module(
+        tile.value, name=metadata["name"], target=llvm.target(), bounds="oob" in metadata["check"]
+    )
     metadata["name"] = compiled.symbol
     metadata["shared"] = compiled.sram
     metadata["sites"] = [_site(location) for location in compiled.locations]
