@@ -40,6 +40,7 @@ class Options:
     instrumentation_mode: str = ""
     ir_override: str | None = None
     maxnreg: int | None = None
+    check: tuple[str, ...] = ()  # what compiled code looks for: "oob"
     #: what a GPU does not promise is shown: ``passes.strict``, and products of at least the sizes that CUDA takes
     strict: bool = field(default_factory=lambda: os.environ.get("TRITON_ACCEL_STRICT") == "1")
 
