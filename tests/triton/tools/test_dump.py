@@ -12,6 +12,7 @@ from torch_accel.triton.__main__ import main
 from torch_accel.triton.ir import text
 from torch_accel.triton.machine import verify
 from torch_accel.triton.machine.ops import MACHINE
+from torch_accel.triton.tools.dump import STAGES
 
 SOURCE = """\
 import triton
@@ -157,8 +158,15 @@ def test_all_stages(dump):
     status, shown, _ = dump(":double", *GIVEN)
     assert status == 0
     parts = shown.split("==== ")
-    assert [part.partition(" ====\n")[0] for part in parts] == ["", "ttir", "tile", "machine", "llvm", "asm"]
-    lines = ("tt.get_program_id x", "= program_id()", "= access(%x", "define i32 @double(", "vmaskmovps")
+    assert [part.partition(" ====\n")[0] for part in parts] == ["", *STAGES]
+    lines = (
+        "tt.get_program_id x",
+        "= program_id()",
+        "= access(%x",
+        "func @double.cost(",
+        "define i32 @double(",
+        "vmaskmovps",
+    )
     for part, line in zip(parts[1:], lines):
         assert line in part
 
@@ -168,7 +176,7 @@ def test_after_each_pass(dump):
     assert status == 0
     titles = [line.strip("= ") for line in shown.splitlines() if line.startswith("==== ")]
     steps = [f"{'machine' if of_machine else 'tile'}, after {name}" for name, _, of_machine in passes.pipeline()]
-    assert titles == ["ttir", "tile", *steps, "llvm", "asm"]
+    assert titles == ["ttir", "tile", *steps, *STAGES[3:]]
 
 
 def test_target_and_debug(dump):

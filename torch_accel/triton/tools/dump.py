@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from .. import frontend, passes
+from ..analysis import cost
 from ..ir import lower_ttir, printer, reader, verify
 from ..ir.core import IRError
 from ..ir.ops import OPERATORS
@@ -15,7 +16,7 @@ from ..machine.ops import MACHINE
 from ..machine.verify import verify as verify_machine
 from . import kernels
 
-STAGES = ("ttir", "tile", "machine", "llvm", "asm")
+STAGES = ("ttir", "tile", "machine", "cost", "llvm", "asm")
 TARGETS = ("host", "x86-64-v3", "x86-64-v4")
 EXAMPLE = """\
 example:
@@ -61,6 +62,8 @@ def sections(
     verify_machine(made)
     if machine and not each:
         yield "machine", printer.text(made, operators=MACHINE)
+    if wanted("cost"):
+        yield "cost", printer.text(cost.function(made, name), operators=MACHINE)
     if not left:
         return
     from ..codegen import compile, llvm
