@@ -140,5 +140,5 @@ def test_levels_are_compared_from_the_tile_ir_on(monkeypatch):
 
 def test_another_word_in_the_environment(monkeypatch):
     monkeypatch.setenv("TRITON_ACCEL_STRICT", "yes")
-    with pytest.raises(ValueError, match="^accel: TRITON_ACCEL_STRICT is 'yes', expected 0 or 1$"):
+    with pytest.raises(ValueError, match=r"^accel: TRITON_ACCEL_STRICT is 'yes', expected 0 or 1$"):
         launch(total, (1,), np.ones(5, np.float32), np.zeros(1, np.float32), n=5, B=8)
