@@ -37,7 +37,8 @@ class Options:
     instrumentation_mode: str = ""
     ir_override: str | None = None
     maxnreg: int | None = None
-    check: tuple[str, ...] = ()  # what compiled code looks for: "oob"
+    check: tuple[str, ...] = ()  # what is looked for while it runs: "oob"
+    order: str = "ascending"  # in which programs are claimed
 
     def hash(self) -> str:
         """For the keys of Triton's caches."""

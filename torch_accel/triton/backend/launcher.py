@@ -8,6 +8,7 @@ from typing import Any
 from ... import get_device_properties
 from ..._native import _C
 from ..codegen import llvm
+from . import checks
 
 
 class Utilities:
@@ -92,6 +93,7 @@ class Launcher:
             list(metadata.sites),
             self._parameters,
             "oob" in metadata.check,
+            checks.ORDERS.index(metadata.order),
         )
 
 

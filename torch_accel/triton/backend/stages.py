@@ -29,10 +29,12 @@ class Staged(str):
 
 
 def parse_options(given: dict[str, Any]) -> frontend.Options:
-    """The options of a launch; what is None or no option of ours is left at its default. ValueError for an unknown check."""
+    """The options of a launch; what is None or no option of ours is left at its default. ValueError for an unknown check or order."""
     known = {field.name for field in fields(frontend.Options)}
     chosen = {name: value for name, value in given.items() if name in known and value is not None}
-    return frontend.Options(**{**chosen, "check": checks.wanted(given.get("check"))})
+    return frontend.Options(
+        **{**chosen, "check": checks.wanted(given.get("check")), "order": checks.order(given.get("order"))}
+    )
 
 
 @functools.cache
@@ -54,6 +56,7 @@ def _tile(module: Any, metadata: dict[str, Any]) -> Staged:
     lowered = lower_ttir.lower(reader.read(frontend.generic(module)))
     verify.verify(lowered)
     metadata["name"] = _entry(lowered)
+    checks.refuse_waiting(lowered, metadata["order"])
     metadata["accesses"] = accesses.of(lowered, metadata["name"])
     return Staged(printer.text(lowered), lowered)
 
