@@ -8,14 +8,16 @@ from collections.abc import Iterable
 from ..analysis.polling import polls
 from ..ir.core import IRError, Operation
 
-KINDS = ("oob",)
+KINDS = ("nan", "oob", "race")
 DEFAULT = "oob"
+#: for these the interpreter runs the kernel
+INTERPRETED = frozenset({"nan", "race"})
 #: accelGridAscending and so on
 ORDERS = ("ascending", "reverse", "shuffled")
 
 
 def wanted(given: str | Iterable[str] | None) -> tuple[str, ...]:
-    """The kinds of a list as ``"oob"``, sorted; "none" is no check, None what TRITON_ACCEL_CHECK says. ValueError names another word."""
+    """The kinds of a list as ``"nan, oob"``, sorted; "none" is no check, None what TRITON_ACCEL_CHECK says. ValueError names another word."""
     name = "check"
     if given is None:
         name, given = "TRITON_ACCEL_CHECK", os.environ.get("TRITON_ACCEL_CHECK") or DEFAULT

@@ -53,6 +53,6 @@ def _prepare(function: Any, grid: Any, arguments: tuple[Any, ...], options: dict
     """Launches Triton's way: what it gives, and the kernel if the next such launch may take the short one."""
     compiled = function.run(*arguments, grid=grid, warmup=False, **options)
     launcher = getattr(compiled, "_run", None)
-    if not isinstance(launcher, Launcher) or not launcher.flat:
+    if not isinstance(launcher, Launcher) or not launcher.flat or launcher.interpreted:
         return compiled, None, False
     return compiled, launcher.kernel, launcher.cooperative

@@ -58,6 +58,8 @@ def _tile(module: Any, metadata: dict[str, Any]) -> Staged:
     metadata["name"] = _entry(lowered)
     checks.refuse_waiting(lowered, metadata["order"])
     metadata["accesses"] = accesses.of(lowered, metadata["name"])
+    deep = checks.INTERPRETED.intersection(metadata["check"])
+    metadata["interpreted"] = printer.text(lowered, locations=True) if deep else ""
     return Staged(printer.text(lowered), lowered)
 
 
