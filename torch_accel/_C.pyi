@@ -176,6 +176,7 @@ def _load_grid_kernel(
     sites: list[str],
     parameters: list[tuple[str, str, int]],
     ranges: bool,
+    order: int,
 ) -> _GridKernel: ...
 
 # bind_ipc.cpp

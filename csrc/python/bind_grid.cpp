@@ -366,9 +366,10 @@ void bind_grid(py::module_& m) {
                                      size_t sram,
                                      const std::vector<std::string>& sites,
                                      const std::vector<ParameterNames>& parameters,
-                                     bool ranges) {
+                                     bool ranges,
+                                     uint32_t order) {
         return std::make_unique<GridKernel>(
-            std::move(name), function, std::move(owner), sram, sites, parameters, ranges);
+            std::move(name), function, std::move(owner), sram, sites, parameters, ranges, order);
       }));
 }
 

@@ -169,8 +169,9 @@ GridKernel::GridKernel(
     size_t sram,
     const std::vector<std::string>& sites,
     const std::vector<ParameterNames>& parameters,
-    bool ranges)
-    : name_(std::move(name)), ranges_(ranges) {
+    bool ranges,
+    uint32_t order)
+    : name_(std::move(name)), ranges_(ranges), order_(order) {
   for (const auto& [parameter, type, access] : parameters) {
     parameters_.push_back(make_parameter(parameter, type, access));
     args_bytes_ = end_of(parameters_.back(), args_bytes_);
@@ -262,6 +263,7 @@ void GridKernel::launch(
   }
   launch.cores = static_cast<uint32_t>(HostState::of_this_thread().threads);
   launch.cooperative = cooperative ? 1 : 0;
+  launch.order = order_;
   launch.args = packed.bytes.data();
   launch.args_bytes = args_bytes_;
   launch.info = &info;

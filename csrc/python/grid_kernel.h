@@ -35,6 +35,7 @@ class GridKernel {
  public:
   // `owner` is what keeps the function loaded; the module has it until no launch needs it. With
   // `ranges` the arguments are followed by those of the pointers' memory, a Range each.
+  // `order` is accelGridAscending or another one.
   GridKernel(
       std::string name,
       uintptr_t function,
@@ -42,7 +43,8 @@ class GridKernel {
       size_t sram,
       const std::vector<std::string>& sites,
       const std::vector<ParameterNames>& parameters,
-      bool ranges);
+      bool ranges,
+      uint32_t order);
   ~GridKernel();
   GridKernel(const GridKernel&) = delete;
   GridKernel& operator=(const GridKernel&) = delete;
@@ -98,6 +100,7 @@ class GridKernel {
   size_t least_ = 0; // parameters up to the last one that is not constant
   size_t args_bytes_ = 0;
   const bool ranges_;
+  const uint32_t order_;
   accelModule_t module_ = nullptr;
 };
 

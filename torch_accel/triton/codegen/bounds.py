@@ -14,7 +14,7 @@ from ..analysis.origins import Origin
 from ..ir.core import Operation, Value
 from ..machine.ops import BODIES, attribute, groups
 from . import control
-from .context import OUT_OF_BOUNDS, write_fault
+from .context import OUT_OF_BOUNDS, TEXT, write_fault
 from .emit import Function, Module
 from .formats import base
 from .libm import PREFIX
@@ -264,7 +264,7 @@ def _helper(module: Module) -> str:
     place = write_fault(function, OUT_OF_BOUNDS, "%site")
     numbers = f"i64 {bytes}, i64 {address}, i64 {offset}, ptr {name}, i64 {count}, i64 {element}"
     function.op(
-        f"call i32 (ptr, i64, ptr, ...) @{PREFIX}snprintf(ptr {place}, i64 256, ptr @accel_bounds_text, {numbers})"
+        f"call i32 (ptr, i64, ptr, ...) @{PREFIX}snprintf(ptr {place}, i64 {TEXT}, ptr @accel_bounds_text, {numbers})"
     )
     function.do("ret i1 true")
     function.label("right")

@@ -173,7 +173,9 @@ class Engine:
 
 
 def argument(type: Type, value: Any) -> Array:
-    """A kernel's argument: an address for a pointer, a number for anything else."""
+    """A kernel's argument: an address for a pointer, a number for anything else; an array is one already."""
+    if isinstance(value, np.ndarray):
+        return value
     if isinstance(type, Ptr):
         return np.array(int(value), dtype=np.int64)
     assert isinstance(type, Scalar)
