@@ -211,6 +211,11 @@ def shown(m: Measured, value: float) -> str:
     return f"{value:+.0f} ms" if m.figure == "added" else f"{value:.2f}"
 
 
+def terminal() -> Console:
+    """Where tables go: a file gets them in one width, whatever the window."""
+    return Console(width=None if sys.stdout.isatty() else 140)
+
+
 def compared(done: list[Measured], base: Path, script: str, policy: str) -> Table:
     """The figures beside those of an earlier run: ``better`` or ``worse`` where the intervals do not meet.
 
@@ -280,7 +285,7 @@ def main(
             f"{m.target} {m.verdict}".strip(),
         )
     facts = conditions(options.rounds)
-    console = Console()
+    console = terminal()
     console.print(table)
     console.print(described(facts))
     if options.compare:

@@ -12,7 +12,7 @@ from typing import Any
 from ... import __version__
 from .. import codegen, frontend
 from ..codegen import llvm
-from ..ir import lower_ttir, printer, reader, text, verify
+from ..ir import printer, reader, text, verify
 from ..ir.core import IRError, Location, Operation
 from ..machine import verify as machine_verify
 from ..machine.ops import MACHINE
@@ -55,8 +55,7 @@ def _ttir(module: Any, metadata: dict[str, Any]) -> Any:
 
 def _tile(module: Any, metadata: dict[str, Any]) -> Staged:
     """Triton has stored the module's text by now: it may be spoilt."""
-    lowered = lower_ttir.lower(reader.read(frontend.generic(module)))
-    verify.verify(lowered)
+    lowered = frontend.lowered(reader.read(frontend.generic(module)), strict=metadata["strict"])
     _describe(lowered, metadata)
     return Staged(printer.text(lowered), lowered)
 
