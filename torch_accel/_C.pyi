@@ -175,6 +175,7 @@ def _load_grid_kernel(
     sram: int,
     sites: list[str],
     parameters: list[tuple[str, str, int]],
+    ranges: bool,
 ) -> _GridKernel: ...
 
 # bind_ipc.cpp

@@ -365,9 +365,10 @@ void bind_grid(py::module_& m) {
                                      py::object owner,
                                      size_t sram,
                                      const std::vector<std::string>& sites,
-                                     const std::vector<ParameterNames>& parameters) {
+                                     const std::vector<ParameterNames>& parameters,
+                                     bool ranges) {
         return std::make_unique<GridKernel>(
-            std::move(name), function, std::move(owner), sram, sites, parameters);
+            std::move(name), function, std::move(owner), sram, sites, parameters, ranges);
       }));
 }
 

@@ -168,8 +168,9 @@ GridKernel::GridKernel(
     py::object owner,
     size_t sram,
     const std::vector<std::string>& sites,
-    const std::vector<ParameterNames>& parameters)
-    : name_(std::move(name)) {
+    const std::vector<ParameterNames>& parameters,
+    bool ranges)
+    : name_(std::move(name)), ranges_(ranges) {
   for (const auto& [parameter, type, access] : parameters) {
     parameters_.push_back(make_parameter(parameter, type, access));
     args_bytes_ = end_of(parameters_.back(), args_bytes_);
@@ -177,6 +178,12 @@ GridKernel::GridKernel(
       ++passed_;
       least_ = parameters_.size();
     }
+  }
+  if (ranges_) {
+    const auto pointers = std::count_if(parameters_.begin(), parameters_.end(), [](const auto& p) {
+      return p.kind == Parameter::Kind::kPointer || p.kind == Parameter::Kind::kDescriptor;
+    });
+    args_bytes_ = align(args_bytes_, alignof(Range)) + pointers * sizeof(Range);
   }
   std::vector<const char*> texts;
   for (const auto& site : sites) {
@@ -221,6 +228,12 @@ void GridKernel::launch(
       pack(parameter, args[next++], packed);
     } else if (with_constants) {
       ++next;
+    }
+  }
+  if (ranges_) {
+    for (const auto& range : packed.ranges) {
+      packed.put(range.begin);
+      packed.put(range.bytes);
     }
   }
   accelLaunchInfo info{};
@@ -280,6 +293,7 @@ void GridKernel::pack(const Parameter& parameter, py::handle value, Packed& pack
     case Parameter::Kind::kNone:
       return;
     case Parameter::Kind::kPointer:
+      packed.ranges.emplace_back();
       return packed.put(address(parameter, value, packed));
     case Parameter::Kind::kBool: {
       const int truth = PyObject_IsTrue(value.ptr());
@@ -396,6 +410,7 @@ void GridKernel::put_descriptor(const Parameter& parameter, py::handle value, Pa
       steps.back(),
       ", expected 1");
   const auto& tensor = THPVariable_Unpack(base.ptr());
+  packed.ranges.emplace_back();
   packed.put(place_of(parameter, tensor, packed));
   if (parameter.access != 0) {
     packed.accesses.push_back(access_of(tensor, sizes, steps, parameter.access));
@@ -428,9 +443,12 @@ uintptr_t GridKernel::place_of(const Parameter& parameter, const at::Tensor& ten
     const {
   const auto device = tensor.device();
   const bool written = (parameter.access & accelAccessWrite) != 0;
-  if (device.is_cpu() && is_pinned_ptr(tensor.storage().data())) {
+  const auto& storage = tensor.unsafeGetTensorImpl()->unsafe_storage();
+  if (device.is_cpu() && is_pinned_ptr(storage.data())) {
     const auto* const data = written ? tensor.mutable_data_ptr() : tensor.const_data_ptr();
-    packed.pinned.push_back(tensor.storage());
+    packed.pinned.push_back(storage);
+    packed.ranges.back() = {
+        reinterpret_cast<uintptr_t>(device_address(storage.data())), storage.nbytes()};
     return reinterpret_cast<uintptr_t>(device_address(data)); // cores reach it as device memory
   }
   TORCH_CHECK_VALUE(
@@ -447,6 +465,7 @@ uintptr_t GridKernel::place_of(const Parameter& parameter, const at::Tensor& ten
       packed.device,
       "')");
   const auto* const data = written ? tensor.mutable_data_ptr() : tensor.const_data_ptr();
+  packed.ranges.back() = {reinterpret_cast<uintptr_t>(storage.data()), storage.nbytes()};
   return reinterpret_cast<uintptr_t>(data);
 }
 

@@ -33,14 +33,16 @@ struct Parameter {
 
 class GridKernel {
  public:
-  // `owner` is what keeps the function loaded; the module has it until no launch needs it.
+  // `owner` is what keeps the function loaded; the module has it until no launch needs it. With
+  // `ranges` the arguments are followed by those of the pointers' memory, a Range each.
   GridKernel(
       std::string name,
       uintptr_t function,
       py::object owner,
       size_t sram,
       const std::vector<std::string>& sites,
-      const std::vector<ParameterNames>& parameters);
+      const std::vector<ParameterNames>& parameters,
+      bool ranges);
   ~GridKernel();
   GridKernel(const GridKernel&) = delete;
   GridKernel& operator=(const GridKernel&) = delete;
@@ -55,12 +57,19 @@ class GridKernel {
       size_t count) const;
 
  private:
+  // Of a tensor's storage; of any other address: everything.
+  struct Range {
+    uint64_t begin = 0;
+    uint64_t bytes = UINT64_MAX;
+  };
+
   struct Packed {
     c10::SmallVector<char, 256> bytes;
     size_t offset = 0;
     int device = 0;
     c10::SmallVector<accelAccess, 8> accesses;
     c10::SmallVector<at::Storage, 1> pinned; // must not be handed out before the kernel ran
+    c10::SmallVector<Range, 8> ranges;
 
     template <class T>
     void put(T value) {
@@ -88,6 +97,7 @@ class GridKernel {
   size_t passed_ = 0; // parameters that are not constant
   size_t least_ = 0; // parameters up to the last one that is not constant
   size_t args_bytes_ = 0;
+  const bool ranges_;
   accelModule_t module_ = nullptr;
 };
 

@@ -96,7 +96,13 @@ class Launcher:
         metadata = self._metadata
         address = code.address(metadata.name)
         return _C._load_grid_kernel(
-            metadata.name, address, code, metadata.shared, list(metadata.sites), self._parameters
+            metadata.name,
+            address,
+            code,
+            metadata.shared,
+            list(metadata.sites),
+            self._parameters,
+            "oob" in metadata.check,
         )
 
 

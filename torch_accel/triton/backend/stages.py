@@ -16,7 +16,7 @@ from ..ir import printer, reader, text, verify
 from ..ir.core import IRError, Location, Operation
 from ..machine import verify as machine_verify
 from ..machine.ops import MACHINE
-from . import accesses
+from . import accesses, checks
 
 
 class Staged(str):
@@ -34,9 +34,10 @@ class Staged(str):
 
 
 def parse_options(given: dict[str, Any]) -> frontend.Options:
-    """The options of a launch; what is None or no option of ours is left at its default."""
+    """The options of a launch; what is None or no option of ours is left at its default. ValueError for an unknown check."""
     known = {field.name for field in fields(frontend.Options)}
-    return frontend.Options(**{name: value for name, value in given.items() if name in known and value is not None})
+    chosen = {name: value for name, value in given.items() if name in known and value is not None}
+    return frontend.Options(**{**chosen, "check": checks.wanted(given.get("check"))})
 
 
 @functools.cache
@@ -67,14 +68,14 @@ def _machine(tile: str, metadata: dict[str, Any]) -> Staged:
         module = text.parse(tile)
         verify.verify(module)
         _describe(module, metadata)
-    return _compiled(codegen.compile_module(module, name=metadata["name"], target=llvm.target()), metadata)
+    return _compiled(codegen.compile_module, module, metadata)
 
 
 def _llir(machine: str, metadata: dict[str, Any]) -> Staged:
     if not isinstance(machine, Staged):
         module = text.parse(machine, MACHINE)
         machine_verify.verify(module)
-        machine = _compiled(codegen.compile_machine(module, name=metadata["name"], target=llvm.target()), metadata)
+        machine = _compiled(codegen.compile_machine, module, metadata)
     return Staged(machine.value.llvm_text, machine.value)
 
 
@@ -92,7 +93,8 @@ def _describe(module: Operation, metadata: dict[str, Any]) -> None:
     metadata["name"], metadata["accesses"] = name, modes
 
 
-def _compiled(compiled: codegen.CompiledKernel, metadata: dict[str, Any]) -> Staged:
+def _compiled(compile: Callable[..., codegen.CompiledKernel], module: Operation, metadata: dict[str, Any]) -> Staged:
+    compiled = compile(module, name=metadata["name"], target=llvm.target(), bounds="oob" in metadata["check"])
     metadata["shared"] = compiled.sram
     metadata["sites"] = [_site(location) for location in compiled.locations]
     return Staged(compiled.machine_text, compiled)

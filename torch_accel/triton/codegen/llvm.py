@@ -36,8 +36,8 @@ class Target:
         return "x86_64" in binding.get_process_triple()
 
     @property
-    def scalef(self) -> bool:
-        """Whether it has AVX-512's product with a power of two."""
+    def avx512(self) -> bool:
+        """Whether it has AVX-512's instructions."""
         return self.x86 and self.vector_bits == 512
 
     @property
@@ -160,5 +160,5 @@ class Code:
 def _known_functions() -> None:
     """Objects name functions of the C library; LLVM finds only those that the process shows to all."""
     library = ctypes.CDLL(ctypes.util.find_library("m") or "libm.so.6")  # it brings the C library's own
-    for name in (*SYMBOLS, "printf", "fflush"):
+    for name in (*SYMBOLS, "printf", "fflush", "snprintf"):
         binding.add_symbol(PREFIX + name, ctypes.cast(getattr(library, name), ctypes.c_void_p).value)

@@ -39,11 +39,13 @@ def launch(
 
     ``arguments`` are the kernel's parameters but the constexpr ones, which are given by name. Arrays must be C-contiguous; bf16 and
     the 8-bit floats are arrays of their bits (uint16, uint8), and ``signature`` names their type: ``{"x": "*bf16"}``. A Python int is
-    an i32, or an i64 if it needs one; a float is an fp32; a ``descriptor.Descriptor`` is a tensor descriptor. ``level`` is "tile",
-    the tile IR, "ttir", Triton's IR decoded apart from it, or "machine", what code is made of. ``say`` takes the lines of
-    ``device_print``. ``check`` looks for more than accesses out of bounds. TRITON_ACCEL_STRICT=1 in the environment counts, but at
-    "ttir". With ``TRITON_ACCEL_VERIFY=each`` in the environment a kernel without checks runs at all levels and after every pass, and
-    a difference in any bit raises ``validate.Miscompiled``.
+    an i32, or an i64 if it needs one; a float is an fp32; a ``descriptor.Descriptor`` is a tensor descriptor. ``level`` is "tile", the
+    tile IR, "ttir", Triton's IR decoded apart from it, or "machine", what code is made of. ``say`` takes the lines of
+    ``device_print``. ``check`` looks for more than accesses out of bounds.
+
+    With ``TRITON_ACCEL_STRICT=1`` in the environment the kernel is compiled in strict mode, but at "ttir". With
+    ``TRITON_ACCEL_VERIFY=each`` a kernel without checks runs at all levels and after every pass, and a difference in any bit raises
+    ``validate.Miscompiled``.
 
     Raises KernelFault with the kernel's line, program and lane for an access outside of all arrays and for a ``device_assert`` that
     does not hold; IRError for an operator that is not supported.
@@ -61,13 +63,13 @@ def launch(
         )
     known = {name: (signature or {}).get(name) or _type(name, value) for name, value in zip(names, arguments)}
     types = {name: known.get(name, "constexpr") for name in kernel.arg_names}
+    options = frontend.Options(debug=True)
     opened = [
         part
         for name, value in zip(names, arguments)
         for part in (value.opened(name) if isinstance(value, Descriptor) else [(name, value)])
     ]
     names, arguments = [name for name, _ in opened], tuple(value for _, value in opened)
-    options = frontend.Options(debug=True)
     module = reader.read(frontend.ttir(kernel, types, constants, options=options))
     if os.environ.get("TRITON_ACCEL_VERIFY") == "each" and check is None:
         validate.validate(module, kernel.fn.__name__, grid, arguments, say, strict=options.strict)
