@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 from .. import passes
 from ..analysis import cost as analysis
+from ..analysis.origins import origins
 from ..ir import printer
 from ..ir.core import Location, Operation
 from ..ir.types import Ptr, Scalar
 from ..machine.ops import MACHINE, attribute
 from . import control, llvm
+from .bounds import Argument, Bounds
 from .context import BYTES as CONTEXT_BYTES
 from .context import field
 from .emit import Function, Module
@@ -39,23 +41,30 @@ class CompiledKernel:
         return f"{self.symbol}.cost"
 
 
-def compile_module(module: Operation, *, name: str, target: llvm.Target | None = None) -> CompiledKernel:
+def compile_module(
+    module: Operation, *, name: str, target: llvm.Target | None = None, bounds: bool = False
+) -> CompiledKernel:
     """The object of the kernel ``name`` of a verified module of the tile IR, for a target (the host's if None).
 
+    With ``bounds`` a program ends with a fault before an access outside of its arguments' memory; behind the arguments, aligned
+    to 8, lie then the memory's first address and its bytes (u64) for each pointer among them.
     Raises IRError with the kernel's line for what has no code, Triton's OutOfResources when SRAM is too small.
     """
-    return compile_machine(passes.machine_ir(module), name=name, target=target)
+    return compile_machine(passes.machine_ir(module), name=name, target=target, bounds=bounds)
 
 
-def compile_machine(module: Operation, *, name: str, target: llvm.Target | None = None) -> CompiledKernel:
+def compile_machine(
+    module: Operation, *, name: str, target: llvm.Target | None = None, bounds: bool = False
+) -> CompiledKernel:
     """``compile_module`` of the machine IR."""
     made, locations = Module(target or llvm.target()), list[Location]()
     functions = {attribute(op, "name"): op for op in module.regions[0].block.operations}
+    known = _bounds(module, functions[name], name) if bounds else None
     for function in functions.values():
-        _function(made, function, locations)
+        _function(made, function, locations, known)
     _entry(made, functions[name], name)
     (cost,) = analysis.function(module, name).regions[0].block.operations
-    _function(made, cost, locations)
+    _function(made, cost, locations, None)
     _cost_entry(made, cost)
     compiled = llvm.compile_text(made.text(), made.target)
     return CompiledKernel(
@@ -68,16 +77,28 @@ def compile_machine(module: Operation, *, name: str, target: llvm.Target | None 
     )
 
 
-def _function(module: Module, op: Operation, locations: list[Location]) -> None:
-    """i32 (context, frame, arguments, places of results): 0, or a status of ``control`` when the program is to stop."""
+def _bounds(module: Operation, op: Operation, name: str) -> Bounds:
+    """Where the kernel's arguments have their addresses and ranges."""
+    values = op.regions[0].block.arguments
+    *places, end = packed([elem_of(value.type) for value in values])
+    pointers = [at for at, value in enumerate(values) if isinstance(value.type, Ptr)]
+    arguments = {
+        at: Argument(values[at].name or f"argument {at}", places[at], -(-end // 8) * 8 + 16 * number)
+        for number, at in enumerate(pointers)
+    }
+    return Bounds(origins(module, name), arguments)
+
+
+def _function(module: Module, op: Operation, locations: list[Location], bounds: Bounds | None) -> None:
+    """i32 (context, kernel's arguments, frame, arguments, places of results): 0, or a status of ``control`` when it is to stop."""
     block, returns = op.regions[0].block, list(attribute(op, "returns"))
     arguments = [(parameter(value.type), f"%a{index}") for index, value in enumerate(block.arguments)]
     results = [("ptr", f"%r{index}") for index in range(len(returns))]
-    head = [("ptr", "%context"), ("ptr", "%frame")]
+    head = [("ptr", "%context"), ("ptr", "%arguments"), ("ptr", "%frame")]
     name = control.inner_name(attribute(op, "name"))
     function = Function(module, name, [*head, *arguments, *results], "i32", "internal")
     code = Code(module, function, locations)
-    code.frame = attribute(op, "frame")
+    code.frame, code.bounds = attribute(op, "frame"), bounds
     function.do(f"%offset = load i64, ptr {field(function, 'offset')}")
     for axis in range(3):
         function.do(f"%program{axis} = load i32, ptr {field(function, 'program', axis)}")
@@ -92,7 +113,7 @@ def _entry(module: Module, op: Operation, name: str) -> None:
     function = Function(module, f'"{name}"', [("ptr", "%context"), ("ptr", "%arguments")], "i32")
     given = _unpacked(module, function, op)
     frame = function.op(f"load ptr, ptr {field(function, 'sram')}")
-    head = ", ".join(["ptr %context", f"ptr {frame}", *given])
+    head = ", ".join(["ptr %context", "ptr %arguments", f"ptr {frame}", *given])
     status = function.op(f"call i32 @{control.inner_name(name)}({head})")
     wrong = function.op(f"icmp eq i32 {status}, {control.FAULT}")  # a program that was aborted has no fault of its own
     function.do(f"ret i32 {function.op(f'zext i1 {wrong} to i32')}")
@@ -111,7 +132,7 @@ def _cost_entry(module: Module, op: Operation) -> None:
     places = [
         f"ptr {function.op(f'getelementptr i64, ptr %record, i64 {at}')}" for at in range(len(attribute(op, "returns")))
     ]
-    head = ", ".join(["ptr %context", "ptr null", *given, *places])
+    head = ", ".join(["ptr %context", "ptr %arguments", "ptr null", *given, *places])
     function.do(f"call i32 @{control.inner_name(name)}({head})")
     function.do("ret void")
     function.finish()
