@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from tests.triton.codegen.accuracy import EXACT, compiled, grid, known, shown, ulps, worst
+from tests.triton.codegen.accuracy import EXACT, compiled, grid, known, ulps, worst
 from tests.triton.codegen.arrays import ISAS, Operators, assert_same_bits
 from torch_accel.triton.codegen import extern, scalars
 from torch_accel.triton.codegen import math as functions
@@ -27,10 +27,11 @@ def test_page_has_every_polynomial():
 
 @pytest.mark.parametrize("name", EXACT)
 def test_float32(name):
-    """What the page says, rounded up: no less and no more."""
+    """At most what the page says, and the page says no more than 0.1 too much: it has seen more numbers than this grid."""
     error, at = worst(name, grid())
+    bound = known()[name]
     remedy = "python -m tests.triton.codegen.accuracy --write"
-    assert shown(error) == shown(known()[name]), f"{error} at {at!r}; if that is meant: {remedy}"
+    assert bound - 0.1 <= error <= bound, f"{error} at {at!r}, and the page says {bound}; if that is meant: {remedy}"
 
 
 @pytest.mark.parametrize("name", EXACT)
