@@ -105,7 +105,13 @@ def module(
     return made
 
 
-def ttir(kernel: Any, signature: Mapping[str, str], constants: Mapping[str, Any] | None = None, **more: Any) -> str:
+def ttir(
+    kernel: Any,
+    signature: Mapping[str, str],
+    constants: Mapping[str, Any] | None = None,
+    attributes: Mapping[tuple[int, ...], Any] | None = None,
+    **more: Any,
+) -> str:
     """The IR of a kernel in MLIR's generic form, which ``ir.reader`` reads.
 
     ``signature`` names the type of every parameter in Triton's words ("*fp32", "i32", "constexpr"), ``constants`` the values of
@@ -113,7 +119,7 @@ def ttir(kernel: Any, signature: Mapping[str, str], constants: Mapping[str, Any]
     frontend's output as it is.
     Raises Triton's CompilationError, and ImportError without the extra ``[compile]``.
     """
-    return generic(module(kernel, signature, constants, **more))
+    return generic(module(kernel, signature, constants, attributes, **more))
 
 
 def tile_ir(
