@@ -18,6 +18,14 @@ def field(function: Function, name: str, index: int = 0) -> str:
     return function.op(f"getelementptr i8, ptr %context, i64 {CONTEXT[name] + 4 * index}")
 
 
+def read(function: Function) -> None:
+    """Names what a function's instructions take for granted: the distance to the core's own addresses, the program and the grid."""
+    function.do(f"%offset = load i64, ptr {field(function, 'offset')}")
+    for axis in range(3):
+        function.do(f"%program{axis} = load i32, ptr {field(function, 'program', axis)}")
+        function.do(f"%grid{axis} = load i32, ptr {field(function, 'grid', axis)}")
+
+
 def write_fault(function: Function, kind: int, site: int | str, text: str = "") -> str:
     """Writes the record of a fault: kind, program, place in the source and text (cut to fit). Gives the text's place."""
     record = function.op(f"load ptr, ptr {field(function, 'fault')}")
