@@ -97,10 +97,10 @@ class Launcher:
 
     def _load(self, code: Any) -> _C._GridKernel:
         metadata = self._metadata
-        address = code.address(metadata.name)
         return _C._load_grid_kernel(
             metadata.name,
-            address,
+            code.address(metadata.name),
+            code.address(f"{metadata.name}.cost"),
             code,
             metadata.shared,
             list(metadata.sites),
