@@ -17,6 +17,14 @@ from .passes import strict as strictly
 TARGET = ("accel", "accel1", 1)  # name, architecture, threads of a warp
 
 
+def _strict() -> bool:
+    """What the environment says. Raises ValueError for anything but 0 and 1."""
+    given = os.environ.get("TRITON_ACCEL_STRICT", "")
+    if given not in ("", "0", "1"):
+        raise ValueError(f"accel: TRITON_ACCEL_STRICT is '{given}', expected 0 or 1")
+    return given == "1"
+
+
 @dataclass(frozen=True)
 class Options:
     """What Triton's frontend asks a backend for, with our answers."""
@@ -42,7 +50,7 @@ class Options:
     maxnreg: int | None = None
     check: tuple[str, ...] = ()  # what compiled code looks for: "oob"
     #: what a GPU does not promise is shown: ``passes.strict``, and products of at least the sizes that CUDA takes
-    strict: bool = field(default_factory=lambda: os.environ.get("TRITON_ACCEL_STRICT") == "1")
+    strict: bool = field(default_factory=_strict)
 
     def __post_init__(self) -> None:
         if not self.default_dot_input_precision:
