@@ -63,6 +63,7 @@ class _StreamHold:
     def release(self) -> None: ...
 
 class _LaunchLog:
+    def costs(self) -> list[tuple[str, list[int], list[int]]]: ...
     def stop(self) -> list[str]: ...
 
 # bind_sanitizer.cpp
@@ -171,6 +172,7 @@ class _LaunchCache:
 def _load_grid_kernel(
     name: str,
     function: int,
+    cost: int,
     owner: object,
     sram: int,
     sites: list[str],

@@ -111,12 +111,13 @@ class Launcher:
         metadata = self._metadata
         if self.interpreted:
             code = Interpreted(metadata.name, metadata.interpreted, list(metadata.check))
-            address = code.address
+            address, cost = code.address, 0
         else:
-            address = code.address(metadata.name)
+            address, cost = code.address(metadata.name), code.address(f"{metadata.name}.cost")
         return _C._load_grid_kernel(
             metadata.name,
             address,
+            cost,
             code,
             metadata.shared,
             list(metadata.sites),
