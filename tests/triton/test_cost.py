@@ -22,8 +22,18 @@ from torch_accel.triton.machine.ops import MACHINE, groups
 # Kernels whose cost depends on what memory holds: `while` has no count, of branches the dearer one counts.
 WHILE = {"collatz", "lock", "until_small", "scalar_loop"}
 BRANCHES = {"nested", "early_return", "cross_entropy"}
-# Kernels that run the second version of a nest, which has a buffer more.
-SECOND = {"modulo", "shift_in_place", "rolled", "reversed_in_place", "shifted_in_place"}
+# Kernels that run the second version of a nest, which has a buffer more, or masks.
+SECOND = {
+    "matmul",
+    "dropped",
+    "summed_area",
+    "partial_overwrite",
+    "modulo",
+    "shift_in_place",
+    "rolled",
+    "reversed_in_place",
+    "shifted_in_place",
+}
 SECOND_COUNTERS = {"sram read", "sram written", "int"}
 
 

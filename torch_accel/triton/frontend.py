@@ -17,6 +17,14 @@ from .passes import strict as strictly
 TARGET = ("accel", "accel1", 1)  # name, architecture, threads of a warp
 
 
+def _strict() -> bool:
+    """What the environment says. Raises ValueError for anything but 0 and 1."""
+    given = os.environ.get("TRITON_ACCEL_STRICT", "")
+    if given not in ("", "0", "1"):
+        raise ValueError(f"accel: TRITON_ACCEL_STRICT is '{given}', expected 0 or 1")
+    return given == "1"
+
+
 @dataclass(frozen=True)
 class Options:
     """What Triton's frontend asks a backend for, with our answers."""
@@ -42,7 +50,7 @@ class Options:
     maxnreg: int | None = None
     check: tuple[str, ...] = ()  # what compiled code looks for: "oob"
     #: what a GPU does not promise is shown: ``passes.strict``, and products of at least the sizes that CUDA takes
-    strict: bool = field(default_factory=lambda: os.environ.get("TRITON_ACCEL_STRICT") == "1")
+    strict: bool = field(default_factory=_strict)
 
     def __post_init__(self) -> None:
         if not self.default_dot_input_precision:
@@ -105,7 +113,13 @@ def module(
     return made
 
 
-def ttir(kernel: Any, signature: Mapping[str, str], constants: Mapping[str, Any] | None = None, **more: Any) -> str:
+def ttir(
+    kernel: Any,
+    signature: Mapping[str, str],
+    constants: Mapping[str, Any] | None = None,
+    attributes: Mapping[tuple[int, ...], Any] | None = None,
+    **more: Any,
+) -> str:
     """The IR of a kernel in MLIR's generic form, which ``ir.reader`` reads.
 
     ``signature`` names the type of every parameter in Triton's words ("*fp32", "i32", "constexpr"), ``constants`` the values of
@@ -113,7 +127,7 @@ def ttir(kernel: Any, signature: Mapping[str, str], constants: Mapping[str, Any]
     frontend's output as it is.
     Raises Triton's CompilationError, and ImportError without the extra ``[compile]``.
     """
-    return generic(module(kernel, signature, constants, **more))
+    return generic(module(kernel, signature, constants, attributes, **more))
 
 
 def tile_ir(

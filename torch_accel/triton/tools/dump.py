@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import frontend, passes
 from ..analysis import cost
-from ..ir import lower_ttir, printer, reader, verify
+from ..ir import printer, reader
 from ..ir.core import IRError
 from ..ir.ops import OPERATORS
 from ..machine.ops import MACHINE
@@ -42,13 +42,13 @@ def sections(
         left.discard(stage)
         return here
 
-    module = frontend.module(kernel, *given, options=frontend.Options(debug=debug))
+    options = frontend.Options(debug=debug)
+    module = frontend.module(kernel, *given, options=options)
     if wanted("ttir"):
         yield "ttir", module.str_nodebug()
     if not left:
         return
-    lowered = lower_ttir.lower(reader.read(frontend.generic(module)))
-    verify.verify(lowered)
+    lowered = frontend.lowered(reader.read(frontend.generic(module)), strict=options.strict)
     tile = wanted("tile")
     if tile:
         yield "tile", printer.text(lowered)
