@@ -156,19 +156,18 @@ def _forbid_in_capture(call: str) -> None: ...
 class _GridKernel:
     def launch(self, x: int, y: int, z: int, stream: int, cooperative: bool, args: tuple[Any, ...]) -> None: ...
 
-class _LaunchCache:
-    def __init__(
-        self,
-        names: list[str],
-        constant: list[bool],
-        defaults: list[object],
-        missing: object,
-        descriptor: type,
-        knobs: object,
-        prepare: Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], tuple[Any, _GridKernel | None, bool]],
-    ) -> None: ...
-    def launch(self, function: object, grid: object, *args: Any, **kwargs: Any) -> Any: ...
-
+def _make_launch_cache(
+    names: list[str],
+    constant: list[bool],
+    defaults: list[object],
+    missing: object,
+    descriptor: type,
+    knobs: object,
+    prepare: Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], tuple[Any, _GridKernel | None, bool]],
+) -> object: ...
+def _make_getitem(
+    driver: object, driver_class: type, usual: Callable[[Any, Any], Any], make: Callable[[Any], object]
+) -> Callable[[Any, Any], Any]: ...
 def _load_grid_kernel(
     name: str,
     function: int,
