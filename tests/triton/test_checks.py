@@ -8,6 +8,8 @@ import triton
 import triton.language as tl
 from expecttest import assert_expected_inline
 
+from tests.conftest import ROOT
+from tests.triton.test_order import BEGIN
 from torch_accel._native import _C
 from torch_accel.testing import hold_stream
 
@@ -230,6 +232,22 @@ def test_an_allocation_on_another_stream_is_unwritten_there_too(uninit):
     torch.accel.synchronize()
     copy[(1,)](y, out, 0, 1, 9, **uninit)
     assert "unwritten: lane 8" in fault()
+
+
+def test_the_variable_knows_memory_from_the_beginning(script, cache):
+    source = """
+    x, out = torch.empty(32, device="accel"), torch.zeros(32, device="accel")
+    x[:5] = 1
+    from tests.triton.test_checks import copy
+    for n in (5, 6):
+        copy[(1,)](x, out, 0, 1, n, B=32)
+        try:
+            torch.accel.synchronize()
+        except torch.AcceleratorError as error:
+            print(n, "unwritten: lane 5 reads element 5 of 'x'" in str(error))
+    """
+    environment = {"TRITON_ACCEL_CHECK": "race, uninit", "TRITON_CACHE_DIR": cache, "PYTHONPATH": ROOT}
+    assert script(BEGIN + source, **environment).stdout == "6 True\n"
 
 
 def test_cooperative_launches_are_not_interpreted():
