@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from torch_accel.testing import hold_stream
@@ -275,7 +276,7 @@ def main(
     for m in done:
         unit = "" if m.unit == "us" else f" {m.unit}"
         table.add_row(
-            m.name,
+            escape(m.name),  # `[...]` is markup
             f"{m.base:.1f}{unit}",
             f"{m.other:.1f}{unit}",
             shown(m, m.ratio) + (" x faster" if m.figure == "speed" else ""),

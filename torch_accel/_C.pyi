@@ -63,6 +63,7 @@ class _StreamHold:
     def release(self) -> None: ...
 
 class _LaunchLog:
+    def costs(self) -> list[tuple[str, list[int], list[int]]]: ...
     def stop(self) -> list[str]: ...
 
 # bind_sanitizer.cpp
@@ -165,6 +166,7 @@ class _LaunchCache:
         constant: list[bool],
         defaults: list[object],
         missing: object,
+        descriptor: type,
         knobs: object,
         prepare: Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], tuple[Any, _GridKernel | None, bool]],
     ) -> None: ...
@@ -173,6 +175,7 @@ class _LaunchCache:
 def _load_grid_kernel(
     name: str,
     function: int,
+    cost: int,
     owner: object,
     sram: int,
     sites: list[str],

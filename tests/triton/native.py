@@ -90,7 +90,7 @@ def kernel(text, parameters, sites=("kernel.py:10", "kernel.py:20"), sram=0, own
     code = owner or Code(text)
     name = text.split("define i32 @")[1].split("(")[0]
     return _C._load_grid_kernel(
-        name, code.engine.get_function_address(name), code, sram, list(sites), parameters, False, order
+        name, code.engine.get_function_address(name), 0, code, sram, list(sites), parameters, False, order
     )
 
 

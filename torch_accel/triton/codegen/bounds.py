@@ -142,11 +142,17 @@ def _bytes(op: Operation) -> int:
     return size(elem_of(value.type))
 
 
+def checked(code: Code, op: Operation) -> list[Argument]:
+    """The arguments whose memory an operation may not leave; none if it is no access, or one that needs no check."""
+    if op.name not in ACCESSES or not code.bounds or op in (code.trusted or ()):
+        return []
+    return code.bounds.of(groups(op)["address"][0])
+
+
 def check(code: Code, op: Operation, place: Lane, mask: str = "") -> None:
     """Ends the program with a fault if a lane of ``op``, which is at ``place``, leaves its memory. ``mask`` is a vector of i1; "" all."""
-    address = groups(op)["address"][0]
-    arguments = code.bounds.of(address) if code.bounds else []
-    if not arguments or op in (code.trusted or ()):
+    arguments = checked(code, op)
+    if not arguments:
         return
     bytes, function = _bytes(op), code.function
     each = place.vector and not place.first
