@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from ..analysis.polling import polls
 from ..ir.core import IRError, Operation
 
-KINDS = ("nan", "oob", "race")
+KINDS = ("nan", "oob", "race", "uninit")
 DEFAULT = "oob"
 #: for these the interpreter runs the kernel
-INTERPRETED = frozenset({"nan", "race"})
+INTERPRETED = frozenset({"nan", "race", "uninit"})
 #: accelGridAscending and so on
 ORDERS = ("ascending", "reverse", "shuffled")
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..._native import _C
 from ..codegen.compile import packed
 from ..codegen.values import elem_of
 from ..interpret import tile
@@ -100,7 +101,11 @@ class Interpreted:
         known = [one for one in ranges if one[2] < _EVERYWHERE]
         checks = Checks(",".join(kind for kind in self.kinds if kind != "oob"))
         memory = DeviceMemory(checks, known, self._others or len(known) < len(ranges))
-        tile.run(self.module, self.name, grid, numbers[:-3], memory)
+        try:
+            tile.run(self.module, self.name, grid, numbers[:-3], memory)
+        finally:
+            if "uninit" in self.kinds:
+                _C._wrote_only(memory.newly_written())
 
     def _ranges(self, names: list[str], words: list[int]) -> Iterator[tuple[str, int, int]]:
         yield from zip(names, words[::2], words[1::2])

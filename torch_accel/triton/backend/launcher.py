@@ -62,6 +62,8 @@ class Launcher:
                 f"accel: kernel '{metadata.name}': programs of a cooperative launch wait for one another, and check="
                 f"'{','.join(metadata.check)}' runs them one after the other; launch it with check='oob' or check='none'"
             )
+        if "uninit" in metadata.check:
+            _C._track_unwritten()
         if self.interpreted:
             self._parameters += [(f"the grid's {axis}", "i32", 0) for axis in "xyz"]
         self.kernel: _C._GridKernel | None = None

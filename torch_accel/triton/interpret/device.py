@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Iterable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..._native import _C
 from ..ir.core import Operation
@@ -24,6 +25,7 @@ class DeviceMemory(CheckedMemory):
     def __init__(self, checks: Checks, ranges: Iterable[tuple[str, int, int]], others: bool) -> None:
         super().__init__(checks)
         self._others = others
+        self._before: dict[int, NDArray[np.bool_]] = {}  # what was written when the launch began, by address
         merged: list[tuple[str, int, int]] = []
         for name, begin, bytes in sorted(ranges, key=lambda one: (one[1], -one[2])):
             last = merged[-1] if merged else ("", 0, 0)
@@ -33,6 +35,27 @@ class DeviceMemory(CheckedMemory):
                 merged[-1] = (last[0], last[1], max(last[2], begin + bytes - last[1]))
         for name, begin, bytes in merged:
             self._hold(begin, _view(begin, bytes), name)
+
+    def _hold(self, base: int, data: NDArray[np.uint8], name: str) -> int:
+        """What nothing has written on the device is unwritten here."""
+        at = super()._hold(base, data, name)
+        if "uninit" in self.checks.kinds:
+            written = np.ones(data.size, np.bool_)
+            for first, last in _C._unwritten(base, data.size):
+                written[first - base : last - base] = False
+            self._written[at] = written
+            self._before[base] = written.copy()
+        return at
+
+    def newly_written(self) -> list[tuple[int, int]]:
+        """The ranges that were unwritten, and have been written by the launch."""
+        found = []
+        for base, written in zip(self.bases.tolist(), self._written):
+            if written is not None:
+                changed = np.diff(np.concatenate([[0], written & ~self._before[base], [0]]).astype(np.int8))
+                edges = (base + np.flatnonzero(changed)).tolist()
+                found += list(zip(edges[::2], edges[1::2]))
+        return found
 
     def _find(self, addresses: Array, size: int) -> tuple[Array, Array]:
         try:
