@@ -6,11 +6,15 @@ import contextlib
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..ir.core import Block, Location, Operation, Value
 from ..ir.types import Buf, Ptr, Scalar, Type
 from .emit import Function, Lanes, Module
 from .formats import base
+
+if TYPE_CHECKING:
+    from .bounds import Bounds
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,10 @@ class Code:
         self.divided = False  # whether nests are functions of their own
         self.width = 0
         self.frame = 0
+        #: what accesses are checked against; None: nothing is checked
+        self.bounds: Bounds | None = None
+        #: the accesses of the loops around that need no check; None outside of such loops
+        self.trusted: frozenset[Operation] | None = None
 
     # values
 
