@@ -141,13 +141,13 @@ func @product.cost(%x: ptr<bf16, hbm>, %y: ptr<f32, hbm>, %n: i32, %K: i32) -> (
   %20 = elementwise.addi(%17, %19) : i64
   %21 = elementwise.muli(%20, %16) : i64
   %22 = const 1024 : i64
-  %23 = const 3072 : i64
+  %23 = const 4096 : i64
   %24 = elementwise.muli(%14, %23) : i64
   %25 = elementwise.addi(%22, %24) : i64
   %26 = elementwise.muli(%25, %16) : i64
   %27 = elementwise.muli(%14, %22) : i64
   %28 = elementwise.muli(%27, %16) : i64
-  %29 = const 4096 : i64
+  %29 = const 5120 : i64
   %30 = elementwise.muli(%14, %29) : i64
   %31 = elementwise.addi(%30, %22) : i64
   %32 = elementwise.muli(%31, %16) : i64

@@ -244,3 +244,20 @@ def test_too_little_sram():
     assert " bytes of SRAM and a core has 100000; the largest buffer is buf<256x256x" in message
     assert message.endswith("Use smaller blocks.")
     assert str(pickle.loads(pickle.dumps(raised.value))) == message
+
+
+@triton.jit
+def small_floats(x, y, z, B: tl.constexpr):
+    at = tl.arange(0, B)[:, None] * B + tl.arange(0, B)[None, :]
+    tl.store(z + at, tl.dot(tl.load(x + at), tl.load(y + at)))
+
+
+def test_operands_of_products_are_widened_where_sram_is_large_enough():
+    def buffers(sram):
+        made = frontend.tile_ir(small_floats, {"x": "*fp16", "y": "*fp16", "z": "*fp32", "B": "constexpr"}, {"B": 32})
+        known = passes.machine_ir(made, sram=sram).walk()
+        return sorted(str(op.result.type.elem) for op in known if op.name == "alloc")
+
+    assert buffers(3 * 4096) == ["f32"] * 3
+    assert buffers(3 * 4096 - 1) == ["f16", "f32", "f32"]
+    assert buffers(2 * 4096) == ["f16", "f16", "f32"]
