@@ -35,11 +35,11 @@ class AccelBackend(BaseBackend):
         """What launch hooks see of a kernel beside its name."""
         return (metadata.num_warps, metadata.num_ctas, metadata.shared)
 
-    def get_codegen_implementation(self, options: object) -> dict[str, Callable[..., Any]]:
-        """For Triton's frontend: ``dot`` takes tiles of any size."""
+    def get_codegen_implementation(self, options: Any) -> dict[str, Callable[..., Any]]:
+        """For Triton's frontend: the sizes of tiles that ``dot`` takes."""
         from torch_accel.triton import frontend
 
-        return frontend.CODEGEN
+        return frontend.codegen(options)
 
     def get_module_map(self) -> dict[str, ModuleType]:
         """Our libdevice for Triton's."""
@@ -56,5 +56,6 @@ class AccelBackend(BaseBackend):
 
         if language is not Language.TRITON:
             raise NotImplementedError("accel: Gluon kernels are for GPUs' layouts; write the kernel with @triton.jit")
+        ours.read_overrides()
         for name, stage in ours.STAGES.items():
             stages[self.binary_ext if name == "object" else name] = stage

@@ -3,7 +3,7 @@
     ./dev bench [--page] [--compare BASE.json]
 
 Each suite runs in a process of its own under each policy. ``--page`` also counts the instructions (valgrind must be
-installed) and writes docs/performance.json, the page docs/performance.md and its pictures. ``--compare`` shows, suite
+installed), times a clean build, and writes docs/performance.json, the page docs/performance.md and its pictures. ``--compare`` shows, suite
 by suite, what changed since the run in another file.
 """
 
@@ -18,12 +18,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from benchmarks import page
+from benchmarks.harness import terminal
 
-SUITES = ("host", "device", "scaling")
+SUITES = tuple(page.TITLES)
 POLICIES = ("default", "PASSIVE")
 
 
@@ -60,15 +60,15 @@ def main() -> None:
     """The program."""
     parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__.splitlines()[0])
     parser.add_argument("--page", action="store_true", help="write docs/performance.{json,md} and the pictures")
-    parser.add_argument("--rounds", default="15", help="of each workload, at most (default: 15)")
-    parser.add_argument("--limit", default="6", help="seconds a workload, after which no further round begins")
+    parser.add_argument("--rounds", default="45", help="of each workload, at most (default: 45)")
+    parser.add_argument("--limit", default="10", help="seconds a workload, after which no further round begins")
     parser.add_argument("--compare", type=Path, metavar="BASE", help="show the change since the runs in this JSON")
     options = parser.parse_args()
     arguments = ["--rounds", options.rounds, "--limit", options.limit]
     if options.compare:
         arguments += ["--compare", str(options.compare.resolve())]
     runs = run(SUITES, POLICIES, arguments)
-    Console().print(targets(runs))
+    terminal().print(targets(runs))
     if options.page:
         page.write(runs)
 

@@ -9,12 +9,11 @@ backward; its last column is the growth from one length to the next of twice its
 from collections.abc import Callable
 
 import torch
-from rich.console import Console
 from rich.table import Table
 from torch.nested import nested_tensor_from_jagged
 from torch.nn.functional import scaled_dot_product_attention as attention
 
-from benchmarks.harness import Work, Workload, main
+from benchmarks.harness import Work, Workload, main, terminal
 
 HEADS, FEATURES = 8, 64
 
@@ -110,7 +109,7 @@ def memory_over_length() -> None:
         growth = "" if previous is None else ", ".join(f"{p / q:.2f}" for p, q in zip(peaks, previous, strict=True))
         table.add_row(str(length), *(f"{p / 2**20:.1f}" for p in peaks), growth)
         previous = peaks
-    Console().print(table)
+    terminal().print(table)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the device computes and copies: big tensors, training sizes, whole steps, copies and what runs beside them.
+"""What the device computes and copies: big tensors, training sizes, whole steps, copies.
 
     python -m benchmarks.device
 
@@ -65,23 +65,6 @@ def copy(to_device: bool) -> Work:
     return lambda: destination.copy_(source, non_blocking=True)
 
 
-def copy_beside_compute(apart: bool, to_device: bool) -> Work:
-    """A copy and products that do not depend on it: on one stream, or on two."""
-    x, y, z = tensors("accel", 512, 512, count=3)
-    transfer = copy(to_device)
-    compute = torch.accel.Stream()
-    copies = torch.accel.Stream() if apart else compute
-
-    def work() -> None:
-        with torch.accel.stream(compute):
-            for _ in range(4):
-                torch.mm(x, y, out=z)
-        with torch.accel.stream(copies):
-            transfer()
-
-    return work
-
-
 WORKLOADS = [
     *(
         Workload.on_devices(f"add out=, {size} MiB", lambda d, n=size * MEGABYTE: add_out(d, n), calls, target=SAME)
@@ -112,16 +95,6 @@ WORKLOADS = [
             f"{name} of 64 MiB pinned, speed of memcpy", memcpy, lambda d=d: copy(d), 3, figure="speed", target=target
         )
         for name, d, target in (("H2D", True, Target(0.9, least=True)), ("D2H", False, Target(0.9, least=True)))
-    ),
-    *(
-        Workload(
-            f"{name} beside mm, two streams against one",
-            lambda d=d: copy_beside_compute(False, d),
-            lambda d=d: copy_beside_compute(True, d),
-            3,
-            target=Target(0.95),
-        )
-        for name, d in (("H2D", True), ("D2H", False))
     ),
 ]
 

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from torch_accel.testing import hold_stream
@@ -210,6 +211,11 @@ def shown(m: Measured, value: float) -> str:
     return f"{value:+.0f} ms" if m.figure == "added" else f"{value:.2f}"
 
 
+def terminal() -> Console:
+    """Where tables go: a file gets them in one width, whatever the window."""
+    return Console(width=None if sys.stdout.isatty() else 140)
+
+
 def compared(done: list[Measured], base: Path, script: str, policy: str) -> Table:
     """The figures beside those of an earlier run: ``better`` or ``worse`` where the intervals do not meet.
 
@@ -270,7 +276,7 @@ def main(
     for m in done:
         unit = "" if m.unit == "us" else f" {m.unit}"
         table.add_row(
-            m.name,
+            escape(m.name),  # `[...]` is markup
             f"{m.base:.1f}{unit}",
             f"{m.other:.1f}{unit}",
             shown(m, m.ratio) + (" x faster" if m.figure == "speed" else ""),
@@ -279,7 +285,7 @@ def main(
             f"{m.target} {m.verdict}".strip(),
         )
     facts = conditions(options.rounds)
-    console = Console()
+    console = terminal()
     console.print(table)
     console.print(described(facts))
     if options.compare:

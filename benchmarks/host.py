@@ -5,6 +5,7 @@
 harness.py says what is printed.
 """
 
+import os
 import subprocess
 import sys
 import time
@@ -122,10 +123,21 @@ def add_in_place() -> Work:
     return lambda: x.add_(y)
 
 
-def importing(autoload: bool) -> Work:
-    """A process that imports torch, with or without accel."""
-    environment = f"import os; os.environ['TORCH_DEVICE_BACKEND_AUTOLOAD'] = '{int(autoload)}'"
-    return lambda: subprocess.run([sys.executable, "-c", f"{environment}; import torch"], check=True)
+def importing(module: str) -> Work:
+    """A process that imports torch, then the module; the seconds of the latter."""
+    code = f"import torch, time; start = time.perf_counter(); import {module}; print(time.perf_counter() - start)"
+    environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+
+    def work() -> float:
+        child = subprocess.run([sys.executable, "-c", code], check=True, env=environment, stdout=subprocess.PIPE)
+        return float(child.stdout)
+
+    return work
+
+
+def told_seconds(work: Work, calls: int) -> float:
+    """Per call, as the work itself says."""
+    return sum(float(work()) for _ in range(calls)) / calls
 
 
 def wall_seconds(work: Work, calls: int) -> float:
@@ -207,15 +219,22 @@ WORKLOADS = [
         )
         for title, shape in {"8x8": (8, 8), "64 MiB": (4096, 4096)}.items()
     ),
+    Workload(
+        "empty_strided, 8x8, on meta, where nothing is allocated",
+        lambda: empty("cpu", *SMALL),
+        lambda: empty("meta", *SMALL),
+        2000,
+        clock=wall_seconds,
+    ),
     Workload.on_devices("allocate and free, 64 sizes", mixed_sizes, 20, clock=wall_seconds),
     Workload("event record + wait, against add_", add_in_place, event_and_wait, QUEUED // 3, clock=host_seconds),
     Workload("switch of streams, against add_", add_in_place, switch_streams, QUEUED, clock=host_seconds),
     Workload(
-        "import torch, with accel",
-        lambda: importing(False),
-        lambda: importing(True),
+        "import of torch_accel, after torch's",
+        lambda: importing("sys"),  # nothing
+        lambda: importing("torch_accel"),
         1,
-        clock=wall_seconds,
+        clock=told_seconds,
         figure="added",
         target=Target(100),
     ),

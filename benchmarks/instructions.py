@@ -22,11 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 from rich.table import Table
 
 from benchmarks import callgrind
-from benchmarks.harness import Work, conditions, tensors
+from benchmarks.harness import Work, conditions, tensors, terminal
 from torch_accel import _compat
 from torch_accel.testing import hold_stream
 
@@ -163,7 +162,7 @@ def main() -> None:
     table = Table("statement", "CPU", "accel", "accel/CPU", "baseline")
     for name, (cpu, accel) in found.items():
         table.add_row(name, f"{cpu:,}", f"{accel:,}", f"{accel / cpu:.2f}", f"{known.get(name, float('nan')):.2f}")
-    console = Console()
+    console = terminal()
     console.print(table)
     console.print(", ".join(f"{name} {value}" for name, value in facts().items()))
     ratios = {name: round(accel / cpu, 3) for name, (cpu, accel) in found.items()}

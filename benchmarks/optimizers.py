@@ -1,6 +1,6 @@
 """What a step of an optimizer costs: accel against CPU tensors, by the same form of the step.
 
-    ./dev bench -k AdamW
+    python -m benchmarks.optimizers -k AdamW
 
 harness.py says what is printed. Two lists of parameters: 200 of 64 elements, where a step is launches and nothing else,
 and those of a small GPT, where it is memory.

@@ -3,7 +3,7 @@
     python -m benchmarks.page
 
 ``./dev bench --page`` measures, writes the JSON and then the page; this writes the page alone. The JSON is a line for
-each suite and policy, as harness.py writes it, and one of instructions.py.
+each suite and policy, as harness.py writes it, one of instructions.py and one of build.py.
 """
 
 from __future__ import annotations
@@ -17,18 +17,27 @@ DATA = ROOT / "docs/performance.json"
 PAGE = ROOT / "docs/performance.md"
 PICTURES = ROOT / "docs/figures"
 TARGET_COLUMNS = ("work", "default", "interval", "target", "", "PASSIVE", "interval")
-TITLES = {"host": "The host", "device": "The device", "scaling": "Scaling over streams, devices and host threads"}
+TITLES = {
+    "host": "The host",
+    "device": "The device",
+    "optimizers": "Steps of optimizers: a launch an operator, foreach, fused",
+    "scaling": "Scaling over streams, devices and host threads",
+}
 
 #: work -> why its target is out of reach, where a run misses it
+_HEAP = (
+    "glibc keeps freed blocks of up to 32 MiB in its heap, so that CPU tensors of this size find their pages again, as "
+    "accel's cached blocks do; bigger ones it returns to the system, which costs a fault for each page."
+)
 EXPLAINED = {
-    "add, 1 MiB": "glibc keeps a freed megabyte in its heap, so that CPU tensors of this size find their pages again, as "
-    "accel's cached blocks do; from 16 MiB on it returns them to the system, which costs a fault for each page.",
-    "empty_strided, 8x8": "Of the CPU's call, most is Python's, the parsing of the arguments and the tensor object, which "
-    "accel pays as well; less than half is left for its allocation. At sizes that glibc maps anew it is met.",
-    "add_ + synchronise, against a futex round trip": "The futex round trip hands over one word. The launch writes a "
-    "record before it, the worker builds three tensors and runs the CPU's kernel, and Python calls twice.",
-    "GPT tiny step": "Operators of a few microseconds: the worker builds the tensors of each on top of the CPU's work, and "
-    "two cores share host and worker. A graph (below) takes the host's share away.",
+    "add, 1 MiB": _HEAP,
+    "add, 16 MiB": _HEAP,
+    "empty_strided, 8x8": "Of the call, most is Python's, the parsing of the arguments and the tensor object: on the device "
+    "`meta`, which allocates nothing, it takes more than half of the CPU's time too (a row below).",
+    "throughput, 100k adds, 8x8": "The host's share is less than a CPU tensor's whole add (the first row). The worker "
+    "builds three tensors for each add and runs the CPU's kernel, on the other core; where it is the slower of the two, "
+    "or the host must wake it, it sets the pace.",
+    "GPT small step": "Products are half of the step, and take as long on both.",
 }
 
 HEAD = """# Performance
@@ -137,6 +146,16 @@ def instructions_text(counted: dict[str, Any]) -> str:
     )
 
 
+def build_text(built: dict[str, Any]) -> str:
+    """How long the extension takes to compile."""
+    rows = [(f"`{name}`", f"{seconds:.1f}") for name, seconds in built["slowest"]]
+    return (
+        f"## The build\n\n`python -m benchmarks.build`: {built['seconds']:.0f} s ({built['cpu_seconds']:.0f} s of CPU "
+        f"time) for a clean build of {built['files']} files with {built['jobs']} jobs; the library has "
+        f"{built['library_bytes'] / 1e6:.1f} MB. The slowest files:\n\n{table(('file', 'seconds'), rows)}"
+    )
+
+
 def conditions_text(runs: list[dict[str, Any]]) -> str:
     """What the figures mean nothing without."""
     loads = [run["load"] for run in runs if "workloads" in run]
@@ -149,7 +168,7 @@ def conditions_text(runs: list[dict[str, Any]]) -> str:
 
 def text(runs: list[dict[str, Any]]) -> str:
     """The page."""
-    counted = next(run for run in runs if run["script"] == "instructions")
+    counted, built = (next(run for run in runs if run["script"] == name) for name in ("instructions", "build"))
     parts = [
         HEAD,
         conditions_text(runs),
@@ -157,6 +176,7 @@ def text(runs: list[dict[str, Any]]) -> str:
         missed_text(runs),
         *(suite_text(runs, script) for script in suites(runs)),
         instructions_text(counted),
+        build_text(built),
     ]
     return "\n".join(parts)
 
@@ -208,10 +228,10 @@ def render(runs: list[dict[str, Any]]) -> None:
 
 
 def write(runs: list[dict[str, Any]]) -> None:
-    """Counts instructions, then writes JSON, page and pictures."""
-    from benchmarks import instructions
+    """Counts instructions, builds, then writes JSON, page and pictures."""
+    from benchmarks import build, instructions
 
-    runs = [*runs, instructions.record()]
+    runs = [*runs, instructions.record(), build.record()]
     DATA.write_text("".join(json.dumps(run) + "\n" for run in runs))
     render(runs)
 

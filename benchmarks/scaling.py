@@ -8,12 +8,14 @@
 import os
 import threading
 
-os.environ.setdefault("ACCEL_DEVICES", "2")
-os.environ.setdefault("ACCEL_THREADS", "1")
+if __name__ == "__main__":  # torch's import reads them
+    os.environ.setdefault("ACCEL_DEVICES", "2")
+    os.environ.setdefault("ACCEL_THREADS", "1")
 
 import torch
 
-from benchmarks.harness import Work, Workload, main, tensors
+from benchmarks.device import copy
+from benchmarks.harness import Target, Work, Workload, main, tensors
 
 PRODUCTS = 8
 ADDS = 2000
@@ -59,9 +61,36 @@ def adds(threads: int) -> Work:
     return work
 
 
+def copy_beside_compute(apart: bool, to_device: bool) -> Work:
+    """A copy and products that do not depend on it: on one stream, or on two."""
+    x, y, z = tensors("accel", 512, 512, count=3)
+    transfer = copy(to_device)
+    compute = torch.accel.Stream()
+    copies = torch.accel.Stream() if apart else compute
+
+    def work() -> None:
+        with torch.accel.stream(compute):
+            for _ in range(4):
+                torch.mm(x, y, out=z)
+        with torch.accel.stream(copies):
+            transfer()
+
+    return work
+
+
 WORKLOADS = [
     Workload("mm, two streams", lambda: products(streams_of(0)), lambda: products(streams_of(0, 0)), 2),
     Workload("mm, two devices", lambda: products(streams_of(0)), lambda: products(streams_of(0, 1)), 2),
+    *(
+        Workload(
+            f"{name} beside mm",
+            lambda d=d: copy_beside_compute(False, d),
+            lambda d=d: copy_beside_compute(True, d),
+            3,
+            target=Target(0.95),
+        )
+        for name, d in (("H2D", True), ("D2H", False))
+    ),
     Workload("add_ 8x8, two host threads", lambda: adds(1), lambda: adds(2), 3),
 ]
 

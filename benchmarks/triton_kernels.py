@@ -1,6 +1,8 @@
-"""The Triton kernels that are measured, each with a function that launches it on tensors."""
+"""The Triton kernels that are measured, each with a function that launches it on tensors; ``options`` are the launch's."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 import triton
@@ -86,9 +88,9 @@ def copy(x: torch.Tensor, out: torch.Tensor, block: int = 1024) -> None:
     _copy[(triton.cdiv(x.numel(), block),)](x, out, x.numel(), B=block)
 
 
-def add(x: torch.Tensor, y: torch.Tensor, out: torch.Tensor, block: int = 1024) -> None:
+def add(x: torch.Tensor, y: torch.Tensor, out: torch.Tensor, block: int = 1024, **options: Any) -> None:
     """``torch.add(x, y, out=out)``: contiguous tensors of one size."""
-    _add[(triton.cdiv(x.numel(), block),)](x, y, out, x.numel(), B=block)
+    _add[(triton.cdiv(x.numel(), block),)](x, y, out, x.numel(), B=block, **options)
 
 
 def gelu(x: torch.Tensor, out: torch.Tensor, block: int = 1024) -> None:
@@ -96,10 +98,10 @@ def gelu(x: torch.Tensor, out: torch.Tensor, block: int = 1024) -> None:
     _gelu[(triton.cdiv(x.numel(), block),)](x, out, x.numel(), B=block)
 
 
-def softmax(x: torch.Tensor, out: torch.Tensor) -> None:
+def softmax(x: torch.Tensor, out: torch.Tensor, **options: Any) -> None:
     """Of the rows of a contiguous matrix."""
     rows, columns = x.shape
-    _softmax[(rows,)](x, out, columns, B=triton.next_power_of_2(columns))
+    _softmax[(rows,)](x, out, columns, B=triton.next_power_of_2(columns), **options)
 
 
 def layer_norm(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
@@ -113,11 +115,12 @@ def matmul(
     b: torch.Tensor,
     c: torch.Tensor,
     blocks: tuple[int, int, int] = (128, 128, 32),
+    **options: Any,
 ) -> None:
     """``torch.mm(a, b, out=c)``: contiguous matrices."""
     (M, K), N = a.shape, b.shape[1]
     BM, BN, BK = blocks
-    _matmul[(triton.cdiv(M, BM), triton.cdiv(N, BN))](a, b, c, M, N, K, BM=BM, BN=BN, BK=BK)
+    _matmul[(triton.cdiv(M, BM), triton.cdiv(N, BN))](a, b, c, M, N, K, BM=BM, BN=BN, BK=BK, **options)
 
 
 def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor) -> None:

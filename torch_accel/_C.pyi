@@ -162,6 +162,7 @@ class _LaunchCache:
         constant: list[bool],
         defaults: list[object],
         missing: object,
+        descriptor: type,
         knobs: object,
         prepare: Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], tuple[Any, _GridKernel | None, bool]],
     ) -> None: ...
@@ -174,6 +175,7 @@ def _load_grid_kernel(
     sram: int,
     sites: list[str],
     parameters: list[tuple[str, str, int]],
+    ranges: bool,
 ) -> _GridKernel: ...
 
 # bind_ipc.cpp

@@ -375,6 +375,7 @@ def _register() -> None:
     _compat.allow_on_uninitialized("accel", "is_accel")
     _compat.register_device_module(sys.modules[__name__])
     _compat.extend_flex_attention()
+    _compat.recognise_triton_kernels()
     _compat.extend_jagged_attention(lambda: get_rng_state().numel() == 16)  # the CPU generator has more
     _compat.install_parallel(
         {

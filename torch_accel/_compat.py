@@ -4,12 +4,13 @@ import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
 import torch.nested._internal.ops as nested_ops
 import torch.nested._internal.sdpa as nested_sdpa
+import torch.utils._triton as triton_support
 from torch._higher_order_ops.flex_attention import flex_attention as flex_operator
 from torch._library.custom_ops import CustomOpDef
 from torch.amp.autocast_mode import _cast as cast_tensor
@@ -47,6 +48,7 @@ __all__ = [
     "neg_view",
     "operator_names",
     "parse_schema",
+    "recognise_triton_kernels",
     "reduce_storage",
     "reduce_tensor",
     "register_device_module",
@@ -296,6 +298,28 @@ def extend_flex_attention() -> None:
         casts = [cast_tensor(tensor, "accel", dtype) for tensor in (query, key, value)]
         with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(autocast)):
             return flex_operator(*casts, *rest)
+
+
+def recognise_triton_kernels() -> None:
+    """Lets Dynamo take ``@triton.jit`` kernels in compiled functions for kernels: torch has a list of the devices that run them.
+
+    Many modules hold a reference to ``has_triton``, so its code is what changes.
+    """
+    has_triton = triton_support.has_triton
+    usual = FunctionType(has_triton.__wrapped__.__code__, vars(triton_support))
+
+    def runs_triton() -> bool:
+        accel: ModuleType = torch.accel  # type: ignore[attr-defined]
+        return usual() or (triton_support.has_triton_package() and accel.is_available())
+
+    def code() -> bool:
+        import torch.utils._triton as module  # code of another function has that function's names
+
+        return bool(vars(module)["_runs_triton"]())
+
+    vars(triton_support)["_runs_triton"] = runs_triton
+    has_triton.__wrapped__.__code__ = code.__code__
+    has_triton.cache_clear()
 
 
 def _is_fused(query: Any, key: Any, value: Any, mask: object, enable_gqa: bool) -> bool:

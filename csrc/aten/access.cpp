@@ -13,16 +13,20 @@ namespace {
 
 // Which bytes a strided tensor touches, as a comb: runs at a fixed pitch. Exact for slices of a
 // matrix; elsewhere all that it touches, and maybe more.
-void set_comb(const at::Tensor& tensor, accelAccess& access) {
+void set_comb(
+    at::IntArrayRef sizes,
+    at::IntArrayRef strides,
+    uint64_t itemsize,
+    accelAccess& access) {
   using Dimension = std::pair<uint64_t, uint64_t>; // stride and size, in bytes and elements
   c10::SmallVector<Dimension, 8> dimensions;
-  for (int64_t d = 0; d < tensor.dim(); ++d) {
-    if (tensor.size(d) > 1 && tensor.stride(d) != 0) {
-      dimensions.emplace_back(tensor.stride(d) * tensor.element_size(), tensor.size(d));
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    if (sizes[d] > 1 && strides[d] != 0) {
+      dimensions.emplace_back(strides[d] * itemsize, sizes[d]);
     }
   }
   std::sort(dimensions.begin(), dimensions.end());
-  uint64_t run = tensor.element_size();
+  uint64_t run = itemsize;
   size_t inner = 0;
   while (inner < dimensions.size() && dimensions[inner].first <= run) {
     run += dimensions[inner].first * (dimensions[inner].second - 1);
@@ -38,22 +42,27 @@ void set_comb(const at::Tensor& tensor, accelAccess& access) {
   }
 }
 
+accelAccess make_access(const at::Tensor& base, uint64_t bytes, uint32_t mode) {
+  const auto* const impl = base.unsafeGetTensorImpl();
+  auto* const storage = impl->unsafe_storage().unsafeGetStorageImpl();
+  const auto* const data =
+      static_cast<const char*>(storage->data()) + impl->storage_offset() * impl->itemsize();
+  return {reinterpret_cast<uint64_t>(storage), data, bytes, mode, 0, 0};
+}
+
 } // namespace
 
 accelAccess access_of(const at::Tensor& tensor, uint32_t mode) {
   const auto* const impl = tensor.unsafeGetTensorImpl();
-  auto* const storage = impl->unsafe_storage().unsafeGetStorageImpl();
-  const auto itemsize = impl->itemsize();
-  const bool contiguous = impl->is_contiguous();
-  const auto bytes = contiguous
-      ? impl->numel() * itemsize
-      : at::detail::computeStorageNbytes(impl->sizes(), impl->strides(), itemsize);
-  const auto* const data =
-      static_cast<const char*>(storage->data()) + impl->storage_offset() * itemsize;
-  accelAccess access{reinterpret_cast<uint64_t>(storage), data, bytes, mode, 0, 0};
-  if (!contiguous) {
-    set_comb(tensor, access);
-  }
+  return impl->is_contiguous() ? make_access(tensor, impl->numel() * impl->itemsize(), mode)
+                               : access_of(tensor, impl->sizes(), impl->strides(), mode);
+}
+
+accelAccess
+access_of(const at::Tensor& base, at::IntArrayRef sizes, at::IntArrayRef strides, uint32_t mode) {
+  const auto itemsize = base.element_size();
+  auto access = make_access(base, at::detail::computeStorageNbytes(sizes, strides, itemsize), mode);
+  set_comb(sizes, strides, itemsize, access);
   return access;
 }
 

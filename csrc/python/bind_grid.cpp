@@ -20,6 +20,8 @@ struct Names {
   static PyObject* make(const char* text) {
     return PyUnicode_InternFromString(text);
   }
+  PyObject* const base = make("base");
+  PyObject* const block_shape = make("block_shape");
   PyObject* const calls = make("calls");
   PyObject* const debug = make("debug");
   PyObject* const enter = make("launch_enter_hook");
@@ -28,6 +30,11 @@ struct Names {
   PyObject* const hash = make("hash");
   PyObject* const inspection = make("add_stages_inspection_hook");
   PyObject* const pre_run_hooks = make("pre_run_hooks");
+
+  static const Names& all() {
+    static const auto& names = *new Names();
+    return names;
+  }
 };
 
 py::object get(py::handle object, PyObject* name) {
@@ -43,18 +50,21 @@ py::object get(py::handle object, PyObject* name) {
 // all, there is no key, and the launch goes Triton's way.
 class LaunchCache {
  public:
-  // `names`, whether it is a constexpr, and default (or `missing`) of each parameter.
+  // `names`, whether it is a constexpr, and default (or `missing`) of each parameter; the class of
+  // tensor descriptors.
   LaunchCache(
       std::vector<py::str> names,
       std::vector<bool> constant,
       std::vector<py::object> defaults,
       py::object missing,
+      py::object descriptor,
       py::object knobs,
       py::object prepare)
       : names_(std::move(names)),
         constant_(std::move(constant)),
         defaults_(std::move(defaults)),
         missing_(std::move(missing)),
+        descriptor_(std::move(descriptor)),
         knobs_(std::move(knobs)),
         prepare_(std::move(prepare)) {
     for (auto& name : names_) {
@@ -180,8 +190,8 @@ class LaunchCache {
   }
 
   // By what Triton asks of an argument: a number's size and whether it is 1 or a multiple of 16, a
-  // tensor's dtype and alignment.
-  static bool append_argument(PyObject* value, std::string& key) {
+  // tensor's dtype and alignment, a descriptor's dtype and block.
+  bool append_argument(PyObject* value, std::string& key) const {
     if (PyLong_CheckExact(value)) {
       int overflow = 0;
       const long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
@@ -202,13 +212,33 @@ class LaunchCache {
       key.push_back('F');
       return true;
     }
+    if (py::type::handle_of(value).is(descriptor_)) {
+      return append_descriptor(value, key);
+    }
     return append_constant(value, key); // bool and None; the rest of it finds no harm
+  }
+
+  static bool append_descriptor(py::handle value, std::string& key) {
+    const auto& names = Names::all();
+    const py::object base = get(value, names.base);
+    const py::object block = get(value, names.block_shape);
+    if (!THPVariable_Check(base.ptr()) || !PyList_Check(block.ptr())) {
+      return false;
+    }
+    append('D', static_cast<int>(THPVariable_Unpack(base.ptr()).scalar_type()), key);
+    append('l', PyList_GET_SIZE(block.ptr()), key);
+    for (const auto size : py::reinterpret_borrow<py::list>(block)) {
+      if (!append_constant(size.ptr(), key)) {
+        return false;
+      }
+    }
+    return true;
   }
 
   // The state of Triton and of the function that a kernel depends on. False where somebody watches
   // launches or changes them.
   bool describe(py::handle function, std::string& key) const {
-    static const auto& names = *new Names();
+    const auto& names = Names::all();
     if (!is_idle(get(knobs_, names.enter), names.calls) ||
         !is_idle(get(knobs_, names.exit), names.calls) ||
         !get(knobs_, names.inspection).is_none() ||
@@ -291,6 +321,7 @@ class LaunchCache {
   const std::vector<bool> constant_;
   const std::vector<py::object> defaults_;
   const py::object missing_;
+  const py::object descriptor_;
   const py::object knobs_;
   const py::object prepare_;
   std::unordered_map<std::string, Launch> launches_;
@@ -324,6 +355,7 @@ void bind_grid(py::module_& m) {
               std::vector<py::object>,
               py::object,
               py::object,
+              py::object,
               py::object>())
       .def("launch", torch::wrap_pybind_function(&LaunchCache::launch));
   m.def(
@@ -333,9 +365,10 @@ void bind_grid(py::module_& m) {
                                      py::object owner,
                                      size_t sram,
                                      const std::vector<std::string>& sites,
-                                     const std::vector<ParameterNames>& parameters) {
+                                     const std::vector<ParameterNames>& parameters,
+                                     bool ranges) {
         return std::make_unique<GridKernel>(
-            std::move(name), function, std::move(owner), sram, sites, parameters);
+            std::move(name), function, std::move(owner), sram, sites, parameters, ranges);
       }));
 }
 

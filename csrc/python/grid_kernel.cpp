@@ -14,6 +14,8 @@
 #include "../aten/host_state.h"
 #include "../runtime/device.h"
 #include "../runtime/error.h"
+#include "../runtime/host_allocator.h"
+#include "../runtime/stream.h"
 
 namespace accel::python {
 
@@ -74,9 +76,22 @@ const std::vector<std::tuple<const char*, Parameter::Kind, uint8_t>>& scalar_typ
   return types;
 }
 
+// Of "tensordesc<fp32[4, 8]>", 2; 0 for other types.
+uint8_t rank_of_descriptor(const std::string& type) {
+  const auto end = type.find(']');
+  if (type.rfind("tensordesc<", 0) != 0 || end == std::string::npos) {
+    return 0;
+  }
+  return static_cast<uint8_t>(1 + std::count(type.begin(), type.begin() + end, ','));
+}
+
 Parameter make_parameter(const std::string& name, const std::string& type, uint32_t access) {
   Parameter result{name, type, access};
   if (type == "constexpr") {
+    return result;
+  }
+  if ((result.rank = rank_of_descriptor(type)) != 0) {
+    result.kind = Parameter::Kind::kDescriptor;
     return result;
   }
   if (!type.empty() && type[0] == '*') {
@@ -98,6 +113,53 @@ constexpr size_t align(size_t offset, size_t bytes) {
   return (offset + bytes - 1) / bytes * bytes;
 }
 
+// Where a parameter's last byte ends whose first one may come at `offset`.
+size_t end_of(const Parameter& parameter, size_t offset) {
+  if (parameter.kind == Parameter::Kind::kDescriptor) {
+    const size_t rank = parameter.rank;
+    offset = align(offset, 8) + 8 + 2 * rank * 8 + 2; // address, shape and strides, two flags
+    offset = align(offset, 4) + rank * 4; // the shape again
+    return align(offset, 8) + rank * 8; // and the strides
+  }
+  return parameter.bytes == 0 ? offset : align(offset, parameter.bytes) + parameter.bytes;
+}
+
+// Attributes of a tensor descriptor.
+struct DescriptorNames {
+  PyObject* const base = PyUnicode_InternFromString("base");
+  PyObject* const padding = PyUnicode_InternFromString("padding");
+  PyObject* const rounds = PyUnicode_InternFromString("round_f32_to_tf32");
+  PyObject* const shape = PyUnicode_InternFromString("shape");
+  PyObject* const strides = PyUnicode_InternFromString("strides");
+};
+
+// Null, with no error set, where there is no such attribute.
+py::object get(py::handle object, PyObject* name) {
+  auto value = py::reinterpret_steal<py::object>(PyObject_GetAttr(object.ptr(), name));
+  PyErr_Clear();
+  return value;
+}
+
+using Sizes = c10::SmallVector<int64_t, 5>;
+
+// False if `value` is no sequence of `rank` numbers.
+bool read_sizes(py::handle value, size_t rank, Sizes& sizes) {
+  const auto fast = py::reinterpret_steal<py::object>(PySequence_Fast(value.ptr(), ""));
+  if (!fast || static_cast<size_t>(PySequence_Fast_GET_SIZE(fast.ptr())) != rank) {
+    PyErr_Clear();
+    return false;
+  }
+  for (size_t i = 0; i < rank; ++i) {
+    PyObject* const item = PySequence_Fast_GET_ITEM(fast.ptr(), static_cast<Py_ssize_t>(i));
+    sizes.push_back(PyLong_AsLongLong(item));
+    if (PyErr_Occurred() != nullptr) {
+      PyErr_Clear();
+      return false;
+    }
+  }
+  return true;
+}
+
 } // namespace
 
 GridKernel::GridKernel(
@@ -106,13 +168,22 @@ GridKernel::GridKernel(
     py::object owner,
     size_t sram,
     const std::vector<std::string>& sites,
-    const std::vector<ParameterNames>& parameters)
-    : name_(std::move(name)) {
+    const std::vector<ParameterNames>& parameters,
+    bool ranges)
+    : name_(std::move(name)), ranges_(ranges) {
   for (const auto& [parameter, type, access] : parameters) {
     parameters_.push_back(make_parameter(parameter, type, access));
-    if (const size_t bytes = parameters_.back().bytes) {
-      args_bytes_ = align(args_bytes_, bytes) + bytes;
+    args_bytes_ = end_of(parameters_.back(), args_bytes_);
+    if (parameters_.back().kind != Parameter::Kind::kNone) {
+      ++passed_;
+      least_ = parameters_.size();
     }
+  }
+  if (ranges_) {
+    const auto pointers = std::count_if(parameters_.begin(), parameters_.end(), [](const auto& p) {
+      return p.kind == Parameter::Kind::kPointer || p.kind == Parameter::Kind::kDescriptor;
+    });
+    args_bytes_ = align(args_bytes_, alignof(Range)) + pointers * sizeof(Range);
   }
   std::vector<const char*> texts;
   for (const auto& site : sites) {
@@ -146,20 +217,24 @@ void GridKernel::launch(
     PyObject* const* args,
     size_t count) const {
   drop_owners();
-  TORCH_CHECK_TYPE(
-      count == parameters_.size(),
-      "accel: kernel '",
-      name_,
-      "' has ",
-      parameters_.size(),
-      " parameters; ",
-      count,
-      " arguments given");
+  check_count(count);
   Packed packed;
   packed.bytes.resize(args_bytes_);
   packed.device = accelStreamGetDevice(stream);
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    pack(parameters_[i], args[i], packed);
+  const bool with_constants = count >= least_;
+  size_t next = 0;
+  for (const auto& parameter : parameters_) {
+    if (parameter.kind != Parameter::Kind::kNone) {
+      pack(parameter, args[next++], packed);
+    } else if (with_constants) {
+      ++next;
+    }
+  }
+  if (ranges_) {
+    for (const auto& range : packed.ranges) {
+      packed.put(range.begin);
+      packed.put(range.bytes);
+    }
   }
   accelLaunchInfo info{};
   info.size = sizeof(info);
@@ -192,6 +267,25 @@ void GridKernel::launch(
   launch.info = &info;
   const py::gil_scoped_release no_gil;
   check(accelLaunchGrid(stream, module_, &launch, nullptr));
+  for (const auto& storage : packed.pinned) {
+    const auto& data = storage.data_ptr();
+    host_allocator()->record_event(data.get(), data.get_context(), from_native(stream));
+  }
+}
+
+void GridKernel::check_count(size_t given) const {
+  const size_t most = parameters_.size();
+  TORCH_CHECK_TYPE(
+      given == passed_ || (given >= least_ && given <= most),
+      "accel: kernel '",
+      name_,
+      "' has ",
+      most,
+      " parameters",
+      passed_ == most ? "" : c10::str(", ", passed_, " of which are not constant"),
+      "; ",
+      given,
+      " arguments given");
 }
 
 void GridKernel::pack(const Parameter& parameter, py::handle value, Packed& packed) const {
@@ -199,6 +293,7 @@ void GridKernel::pack(const Parameter& parameter, py::handle value, Packed& pack
     case Parameter::Kind::kNone:
       return;
     case Parameter::Kind::kPointer:
+      packed.ranges.emplace_back();
       return packed.put(address(parameter, value, packed));
     case Parameter::Kind::kBool: {
       const int truth = PyObject_IsTrue(value.ptr());
@@ -211,6 +306,8 @@ void GridKernel::pack(const Parameter& parameter, py::handle value, Packed& pack
       return put_integer(parameter, value, packed);
     case Parameter::Kind::kFloat:
       return put_float(parameter, value, packed);
+    case Parameter::Kind::kDescriptor:
+      return put_descriptor(parameter, value, packed);
   }
 }
 
@@ -286,9 +383,74 @@ uintptr_t GridKernel::address(const Parameter& parameter, py::handle value, Pack
   return py::cast<uintptr_t>(value.attr("data_ptr")());
 }
 
+// As Triton's own passes open a descriptor where there is no hardware for it: address, shape,
+// strides, whether to pad with NaN and to round to tf32, and once more shape and strides, for
+// `desc.shape`. https://github.com/triton-lang/triton, third_party/nvidia/backend/driver.py.
+void GridKernel::put_descriptor(const Parameter& parameter, py::handle value, Packed& packed)
+    const {
+  static const auto& names = *new DescriptorNames();
+  const auto base = get(value, names.base);
+  const auto padding = get(value, names.padding);
+  const auto rounds = get(value, names.rounds);
+  const auto shape = get(value, names.shape);
+  const auto strides = get(value, names.strides);
+  Sizes sizes;
+  Sizes steps;
+  if (!base || !THPVariable_Check(base.ptr()) || !padding || !rounds || !shape || !strides ||
+      !read_sizes(shape, parameter.rank, sizes) || !read_sizes(strides, parameter.rank, steps)) {
+    refuse(parameter, value, "a TensorDescriptor of this rank");
+  }
+  TORCH_CHECK_VALUE(
+      steps.back() == 1, // what its kernels are compiled for
+      "accel: argument '",
+      parameter.name,
+      "' of kernel '",
+      name_,
+      "' is a descriptor whose last stride is ",
+      steps.back(),
+      ", expected 1");
+  const auto& tensor = THPVariable_Unpack(base.ptr());
+  packed.ranges.emplace_back();
+  packed.put(place_of(parameter, tensor, packed));
+  if (parameter.access != 0) {
+    packed.accesses.push_back(access_of(tensor, sizes, steps, parameter.access));
+  }
+  const auto put_all = [&](const Sizes& numbers, auto type) {
+    for (const auto number : numbers) {
+      packed.put(static_cast<decltype(type)>(number));
+    }
+  };
+  put_all(sizes, int64_t{});
+  put_all(steps, int64_t{});
+  const bool nan = PyUnicode_Check(padding.ptr()) != 0 &&
+      PyUnicode_CompareWithASCIIString(padding.ptr(), "nan") == 0;
+  packed.put(static_cast<uint8_t>(nan));
+  packed.put(static_cast<uint8_t>(PyObject_IsTrue(rounds.ptr()) == 1));
+  put_all(sizes, int32_t{});
+  put_all(steps, int64_t{});
+}
+
 uintptr_t
 GridKernel::address_of(const Parameter& parameter, const at::Tensor& tensor, Packed& packed) const {
+  const auto address = place_of(parameter, tensor, packed);
+  if (parameter.access != 0 && tensor.numel() != 0) {
+    packed.accesses.push_back(access_of(tensor, parameter.access));
+  }
+  return address;
+}
+
+uintptr_t GridKernel::place_of(const Parameter& parameter, const at::Tensor& tensor, Packed& packed)
+    const {
   const auto device = tensor.device();
+  const bool written = (parameter.access & accelAccessWrite) != 0;
+  const auto& storage = tensor.unsafeGetTensorImpl()->unsafe_storage();
+  if (device.is_cpu() && is_pinned_ptr(storage.data())) {
+    const auto* const data = written ? tensor.mutable_data_ptr() : tensor.const_data_ptr();
+    packed.pinned.push_back(storage);
+    packed.ranges.back() = {
+        reinterpret_cast<uintptr_t>(device_address(storage.data())), storage.nbytes()};
+    return reinterpret_cast<uintptr_t>(device_address(data)); // cores reach it as device memory
+  }
   TORCH_CHECK_VALUE(
       device.type() == kDeviceType && device.index() == packed.device,
       "accel: argument '",
@@ -302,11 +464,8 @@ GridKernel::address_of(const Parameter& parameter, const at::Tensor& tensor, Pac
       "; move it there with .to('accel:",
       packed.device,
       "')");
-  const bool written = (parameter.access & accelAccessWrite) != 0;
   const auto* const data = written ? tensor.mutable_data_ptr() : tensor.const_data_ptr();
-  if (parameter.access != 0 && tensor.numel() != 0) {
-    packed.accesses.push_back(access_of(tensor, parameter.access));
-  }
+  packed.ranges.back() = {reinterpret_cast<uintptr_t>(storage.data()), storage.nbytes()};
   return reinterpret_cast<uintptr_t>(data);
 }
 

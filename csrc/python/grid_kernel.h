@@ -18,32 +18,37 @@ namespace accel::python {
 // Name, Triton's name of the type, and accelAccessRead | accelAccessWrite.
 using ParameterNames = std::tuple<std::string, std::string, uint32_t>;
 
-// One parameter of a kernel, as Triton's signature names its type.
+// One parameter of a kernel, as Triton's signature names its type. A tensor descriptor is one here,
+// and several arguments of the object.
 struct Parameter {
-  enum class Kind : uint8_t { kNone, kPointer, kBool, kInteger, kFloat };
+  enum class Kind : uint8_t { kNone, kPointer, kBool, kInteger, kFloat, kDescriptor };
 
   std::string name;
   std::string type;
   uint32_t access; // of a pointer's memory: accelAccessRead | accelAccessWrite
   Kind kind = Kind::kNone;
   uint8_t bytes = 0;
+  uint8_t rank = 0; // of a descriptor
 };
 
 class GridKernel {
  public:
-  // `owner` is what keeps the function loaded; the module has it until no launch needs it.
+  // `owner` is what keeps the function loaded; the module has it until no launch needs it. With
+  // `ranges` the arguments are followed by those of the pointers' memory, a Range each.
   GridKernel(
       std::string name,
       uintptr_t function,
       py::object owner,
       size_t sram,
       const std::vector<std::string>& sites,
-      const std::vector<ParameterNames>& parameters);
+      const std::vector<ParameterNames>& parameters,
+      bool ranges);
   ~GridKernel();
   GridKernel(const GridKernel&) = delete;
   GridKernel& operator=(const GridKernel&) = delete;
 
-  // Called with the GIL; enqueues without it. One argument per parameter, the constant ones too.
+  // Called with the GIL; enqueues without it. One argument per parameter; those for constants may
+  // be left out, all of them or the last ones.
   void launch(
       const std::array<int64_t, 3>& grid,
       accelStream_t stream,
@@ -52,11 +57,19 @@ class GridKernel {
       size_t count) const;
 
  private:
+  // Of a tensor's storage; of any other address: everything.
+  struct Range {
+    uint64_t begin = 0;
+    uint64_t bytes = UINT64_MAX;
+  };
+
   struct Packed {
     c10::SmallVector<char, 256> bytes;
     size_t offset = 0;
     int device = 0;
     c10::SmallVector<accelAccess, 8> accesses;
+    c10::SmallVector<at::Storage, 1> pinned; // must not be handed out before the kernel ran
+    c10::SmallVector<Range, 8> ranges;
 
     template <class T>
     void put(T value) {
@@ -72,12 +85,19 @@ class GridKernel {
   // A tensor's device address, an address as it is, or what data_ptr() says.
   uintptr_t address(const Parameter& parameter, py::handle value, Packed& packed) const;
   uintptr_t address_of(const Parameter& parameter, const at::Tensor& tensor, Packed& packed) const;
+  // Where a core finds the tensor's first element; `pinned` has it until the launch.
+  uintptr_t place_of(const Parameter& parameter, const at::Tensor& tensor, Packed& packed) const;
+  void put_descriptor(const Parameter& parameter, py::handle value, Packed& packed) const;
+  void check_count(size_t given) const;
   [[noreturn]] void refuse(const Parameter& parameter, py::handle value, const char* expected)
       const;
 
   const std::string name_;
   std::vector<Parameter> parameters_;
+  size_t passed_ = 0; // parameters that are not constant
+  size_t least_ = 0; // parameters up to the last one that is not constant
   size_t args_bytes_ = 0;
+  const bool ranges_;
   accelModule_t module_ = nullptr;
 };
 

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from benchmarks import callgrind, device, host, page
+from benchmarks import build, callgrind, device, host, page, scaling
 from benchmarks.harness import Measured
 
 HEAD = {"machine": "a machine", "cores": 2, "threads": 2, "load": 2.0, "torch": "2.13", "commit": "abc"}
@@ -27,6 +27,15 @@ def run(script: str, policy: str, ratio: float) -> dict:
 RUNS = [
     *(run(script, policy, ratio) for script in page.TITLES for policy, ratio in (("default", 1.25), ("PASSIVE", 1.5))),
     {"script": "instructions", "counts": {"x + y": [100, 90]}, "add": [["the record", 0, 30], ["torch", 100, 60]]},
+    {
+        "script": "build",
+        "seconds": 300.4,
+        "cpu_seconds": 590.0,
+        "jobs": 2,
+        "files": 98,
+        "library_bytes": 5_800_000,
+        "slowest": [["structured_0", 24.0]],
+    },
 ]
 
 
@@ -35,6 +44,8 @@ def test_the_page_tells_what_was_measured():
     assert text.count("| add | 1.25 | 1.15 to 1.35 | <= 1 | missed | 1.50 | 1.40 to 1.60 |") == len(page.TITLES)
     assert text.count("- add: 1.25, missed. Not explained yet.") == len(page.TITLES)
     assert "| `x + y` | 100 | 90 | 0.90 |" in text
+    assert "300 s (590 s of CPU time) for a clean build of 98 files with 2 jobs; the library has 5.8 MB" in text
+    assert "| `structured_0` | 24.0 |" in text
     assert "| **in all** | **100** | **90** |" in text
     assert "a machine, 2 cores, 2 threads, torch 2.13, commit abc, load 2.0 to 2.0" in text
 
@@ -58,8 +69,13 @@ def test_the_committed_page_fits_the_committed_figures():
 
 
 def test_explanations_are_of_work_that_has_a_target():
-    known = {w.name for w in (*device.WORKLOADS, *host.WORKLOADS) if w.target}
+    known = {w.name for w in (*device.WORKLOADS, *host.WORKLOADS, *scaling.WORKLOADS) if w.target}
     assert set(page.EXPLAINED) <= known
+
+
+def test_the_slowest_files_of_a_build():
+    log = "# ninja log v7\n1\t2001\t17\t/b/csrc/one.o\tabc\n5\t8005\t17\t/b/generated/two.o\tdef\n"
+    assert build.slowest(log) == [("two", 8.0), ("one", 2.0)]
 
 
 def test_pictures(tmp_path):

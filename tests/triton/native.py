@@ -89,7 +89,9 @@ def kernel(text, parameters, sites=("kernel.py:10", "kernel.py:20"), sram=0, own
     """The kernel of ``text``; ``parameters`` as the launcher gives them: (name, type, READ | WRITE)."""
     code = owner or Code(text)
     name = text.split("define i32 @")[1].split("(")[0]
-    return _C._load_grid_kernel(name, code.engine.get_function_address(name), code, sram, list(sites), parameters)
+    return _C._load_grid_kernel(
+        name, code.engine.get_function_address(name), code, sram, list(sites), parameters, False
+    )
 
 
 def launch(kernel, grid, *arguments, cooperative=False):

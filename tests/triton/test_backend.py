@@ -16,6 +16,7 @@ from triton.runtime.driver import _create_driver
 from _torch_accel_triton.compiler import AccelBackend
 from _torch_accel_triton.driver import AccelDriver
 from tests.docs.markdown import ROOT
+from torch_accel import sanitizer
 from torch_accel.testing import hold_stream, launches
 
 if sys.version_info >= (3, 11):
@@ -184,6 +185,70 @@ def test_tuples():
 
 
 # ---- Launches
+
+
+@triton.jit
+def middle_kernel(x, B: tl.constexpr, n, out, C: tl.constexpr = 1):
+    i = tl.arange(0, B)
+    tl.store(out + i, tl.load(x + i, mask=i < n, other=0.0) + C, mask=i < n)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "arguments"),
+    [
+        (add_kernel, lambda x, out: (x, x, out, 8, 8)),
+        (add_kernel, lambda x, out: (x, x, out, 8)),  # FlagGems 5.0.2 leaves constants out
+        (middle_kernel, lambda x, out: (x, 8, 8, out, 1)),
+        (middle_kernel, lambda x, out: (x, 8, 8, out)),
+        (middle_kernel, lambda x, out: (x, 8, out)),
+    ],
+)
+def test_a_compiled_kernel_is_launched_with_constants_or_without(kernel, arguments):
+    x, out = torch.ones(8, device="accel"), torch.zeros(8, device="accel")
+    given = {"x": x, "y": x, "out": out, "n": 8, "B": 8}
+    named = {name: given[name] for name in kernel.arg_names if name in given}
+    compiled = kernel.warmup(**named, grid=(1,))
+    compiled[(1, 1, 1)](*arguments(x, out))
+    assert out.tolist() == [2.0] * 8
+    compiled[(1, 1, 1)](*arguments(x, out.zero_()), stream=torch.accel.current_stream().accel_stream)
+    assert out.tolist() == [2.0] * 8
+
+
+def test_a_compiled_kernel_says_what_it_takes():
+    x = torch.ones(8, device="accel")
+    compiled = middle_kernel.warmup(x, 8, 8, x, grid=(1,))
+    with pytest.raises(TypeError) as error:
+        compiled[(1, 1, 1)](x, 8)
+    assert_expected_inline(
+        str(error.value),
+        """accel: kernel 'middle_kernel' has 5 parameters, 3 of which are not constant; 2 arguments given""",
+    )
+    pair = tuple_kernel.warmup((x, x), (3.0, (5, 1)), B=8, grid=(1,))
+    pair[(1, 1, 1)]((x, x), (3.0, (5, 1)))
+    assert x.tolist() == [8.0] * 8
+    with pytest.raises(TypeError) as error:
+        pair[(1, 1, 1)]((x, x))
+    assert_expected_inline(
+        str(error.value),
+        """accel: kernel 'tuple_kernel' has 3 parameters, 2 of which are not constant; 1 arguments given""",
+    )
+
+
+def test_a_pinned_tensor_is_reached_from_the_cores(queued):
+    x, out = torch.arange(100.0).pin_memory(), torch.zeros(100, pin_memory=True)
+    with sanitizer.enabled():
+        add(x, x.to("accel"), out)
+        with pytest.raises(RuntimeError, match="add_kernel"):
+            out.sum()  # nothing waited for the kernel
+    torch.accel.synchronize()
+    assert torch.equal(out, x * 2)
+    memory = out.data_ptr()
+    with hold_stream():
+        add(out, out, torch.empty(100, device="accel"))
+        del out  # and its memory is not handed out while the kernel may read it
+        assert torch.zeros(100, pin_memory=True).data_ptr() != memory
+    torch.accel.synchronize()
+    assert torch.zeros(100, pin_memory=True).data_ptr() == memory
 
 
 def test_a_tensor_on_the_cpu_is_named():

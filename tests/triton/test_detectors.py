@@ -5,12 +5,13 @@ import re
 
 import numpy as np
 import pytest
+import torch
 import triton
 import triton.language as tl
 from expecttest import assert_expected_inline
 
 from tests.triton.detectors.bounds import _scale, load_without_a_mask
-from tests.triton.detectors.chip import PROGRAMS, Interpreter, faulty_lines
+from tests.triton.detectors.chip import PROGRAMS, Accel, Interpreter, faulty_lines
 from tests.triton.detectors.nans import two_sums_of_nothing
 from tests.triton.detectors.races import a_lock_opened_too_weakly
 from tests.triton.detectors.unwritten import the_upper_triangle
@@ -19,6 +20,7 @@ from torch_accel.triton.interpret.engine import KernelFault
 from torch_accel.triton.interpret.launch import launch
 
 pytestmark = pytest.mark.filterwarnings("ignore:tl.make_block_ptr is deprecated")  # old kernels have it
+NATIVE_KINDS = ("oob",)
 EACH = pytest.mark.parametrize(
     ("kind", "program", "argument"), [pytest.param(*row, id=f"{row[0]}-{row[1].__name__}") for row in PROGRAMS]
 )
@@ -68,6 +70,30 @@ accel: kernel '_column_sums', program (0, 0, 0), unwritten.py: unwritten: lane 1
 accel: kernel '_merge', program (0, 0, 0), nans.py: NaN: subf makes one of numbers here, and it is stored in 'out' (nans.py)
 accel: kernel '_locked', program (1, 0, 0), races.py: race: reads element 0 of 'out', which program (0, 0, 0) wrote (races.py), and nothing orders the two; use an atomic that releases and acquires, or give each program elements of its own""",
     )
+
+
+NATIVE = pytest.mark.parametrize(
+    ("kind", "program", "argument"),
+    [pytest.param(*row, id=f"{row[0]}-{row[1].__name__}") for row in PROGRAMS if row[0] in NATIVE_KINDS],
+)
+
+
+@NATIVE
+def test_on_accel_the_right_twin_is_right_and_silent(accel, kind, program, argument):
+    chip = Accel(kind)
+    result, expected = program(chip, False)
+    np.testing.assert_allclose(chip.read(result), expected, rtol=1e-6)
+
+
+@NATIVE
+def test_on_accel_the_fault_is_found_at_its_line(accel, kind, program, argument):
+    program(Accel(kind), True)
+    with pytest.raises(torch.AcceleratorError) as raised:
+        torch.accel.synchronize()
+    text = str(raised.value)
+    line = int(re.search(r"program \(\d+, \d+, \d+\) at \S+\.py:(\d+)", text)[1])
+    assert line in faulty_lines(program)
+    assert f"'{argument}'" in text
 
 
 def test_wrong_arguments():

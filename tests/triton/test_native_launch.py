@@ -244,3 +244,18 @@ def test_the_sanitizer_knows_what_a_launch_reads_and_writes(queued, written):
             else:
                 launch(add, (4,), x, torch.empty_like(x), 1.0)
     torch.accel.synchronize()
+
+
+def test_a_kernel_runs_once_where_operators_run_twice(script):
+    """It may leave elements as they were, which ACCEL_REPLAY_TWICE would take for a fault."""
+    script(
+        """
+        import torch
+        from tests.triton import native
+        add = native.kernel(native.ADD, [("x", "*fp32", 1), ("out", "*fp32", 2), ("a", "fp32", 0)])
+        x, out = torch.ones(4, device="accel"), torch.full((4,), 7.0, device="accel")
+        native.launch(add, (2,), x, out, 1.0)
+        assert out.tolist() == [2.0, 2.0, 7.0, 7.0]
+        """,
+        ACCEL_REPLAY_TWICE=1,
+    )

@@ -7,6 +7,10 @@ import torch
 import triton
 import triton.language as tl
 from triton.runtime.driver import driver
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from torch_accel.testing import hold_stream
+from torch_accel.triton.backend import shortcut
 
 pytestmark = pytest.mark.usefixtures("accel")
 
@@ -15,13 +19,13 @@ pytestmark = pytest.mark.usefixtures("accel")
 def runs(monkeypatch):
     """What went Triton's way: the list of its calls' options."""
     seen = []
-    usual = triton.runtime.jit.JITFunction.run
+    usual = shortcut._TRITONS["run"]
 
     def run(self, *args, **options):
         seen.append(options)
         return usual(self, *args, **options)
 
-    monkeypatch.setattr(triton.runtime.jit.JITFunction, "run", run)
+    monkeypatch.setitem(shortcut._TRITONS, "run", run)
     return seen
 
 
@@ -48,6 +52,90 @@ def test_a_launch_as_before_takes_the_short_way(fresh, runs):
     assert torch.equal(out.cpu(), torch.arange(64.0) * 6)
     assert kernel.asm["tile"].startswith("func @scale_kernel(")
     assert len(runs) == ways
+
+
+def test_tuned_kernels_and_heuristics_take_it(fresh, runs):
+    reset = []
+    configs = [triton.Config({"B": size}, num_warps=warps, pre_hook=reset.append) for size, warps in ((16, 1), (32, 2))]
+    tuned = triton.autotune(configs, key=["n"], do_bench=lambda call, quantiles: (call(), [1.0] * 3)[1])(
+        triton.heuristics({"factor": lambda named: float(named["n"] // 32)})(fresh)
+    )
+    x, out = torch.arange(64.0, device="accel"), torch.zeros(64, device="accel")
+    grid = lambda meta: (triton.cdiv(64, meta["B"]),)  # noqa: E731
+    for _ in range(2):
+        tuned[grid](x, out, n=64)
+    runs.clear(), reset.clear()
+    for _ in range(3):
+        out.zero_()
+        tuned[grid](x, out, n=64)
+        assert torch.equal(out.cpu(), torch.arange(64.0) * 2)
+    assert (len(runs), len(reset)) == (0, 3)
+    tuned[grid](x, out, n=63)  # tunes anew
+    assert len(runs) >= 1 and len(tuned.cache) == 2
+
+
+def test_run_and_warmup(fresh, runs):
+    x, out = torch.arange(64.0, device="accel"), torch.zeros(64, device="accel")
+    kernel = fresh.warmup(torch.float32, torch.float32, 2.0, 64, grid=(4,))
+    assert runs[-1]["warmup"] is True
+    assert fresh.run(x, out, 2.0, 64, grid=(4,), warmup=False) is kernel
+    assert torch.equal(out.cpu(), torch.arange(64.0) * 2)
+    count = len(runs)
+    assert fresh.run(x, out, 3.0, 64, grid=(4,), warmup=False) is kernel
+    assert torch.equal(out.cpu(), torch.arange(64.0) * 3)
+    assert len(runs) == count
+
+
+def test_descriptors_take_it(runs):
+    @triton.jit
+    def copy_kernel(source, target):
+        target.store([0, 0], source.load([0, 0]))
+
+    def copy(dtype, block):
+        x = torch.arange(32, device="accel").view(4, 8).to(dtype)
+        out = torch.zeros_like(x)
+        runs.clear()
+        copy_kernel[(1,)](*(TensorDescriptor.from_tensor(t, block) for t in (x, out)))
+        expected = torch.zeros(4, 8, dtype=dtype)
+        expected[: block[0], : block[1]] = x[: block[0], : block[1]].cpu()
+        assert torch.equal(out.cpu(), expected)
+        return len(runs)
+
+    copy(torch.float32, [4, 8])
+    assert [copy(torch.float32, [4, 8]) for _ in range(3)][1:] == [0, 0]
+    assert [copy(torch.float32, [2, 8]) for _ in range(2)] == [1, 0]
+    assert [copy(torch.int32, [2, 8]) for _ in range(2)] == [1, 0]
+
+
+def test_a_graph_replays_a_tuned_kernel(fresh):
+    configs = [triton.Config({"B": size}) for size in (16, 32)]
+    tuned = triton.autotune(configs, key=["n"])(fresh)
+    x = torch.ones(64, device="accel")
+    grid = lambda meta: (triton.cdiv(64, meta["B"]),)  # noqa: E731
+    tuned[grid](x, torch.empty_like(x), 2.0, 64)
+    graph = torch.accel.AccelGraph()
+    with torch.accel.graph(graph):
+        tuned[grid](x, x, 2.0, 64)
+    for _ in range(3):
+        graph.replay()
+    assert torch.equal(x.cpu(), torch.full((64,), 8.0))
+
+
+def test_the_current_stream_of_each_launch(fresh, queued):
+    x, out = torch.ones(64, device="accel"), torch.zeros(64, device="accel")
+    for _ in range(3):
+        fresh[(4,)](x, out, 1.0, 64)
+    torch.accel.synchronize()
+    side = torch.accel.Stream()
+    with hold_stream(side):
+        with torch.accel.stream(side):
+            fresh[(4,)](x, out, 5.0, 64)
+        fresh[(4,)](x, out, 3.0, 64)
+        torch.accel.current_stream().synchronize()
+        assert not side.query()
+        assert out.tolist() == [3.0] * 64
+    side.synchronize()
+    assert out.tolist() == [5.0] * 64
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from tests.triton.corpus import copied
 from torch_accel.triton import codegen
 from torch_accel.triton.codegen.compile import compile_machine, packed
 from torch_accel.triton.interpret.engine import argument
-from torch_accel.triton.ir.types import Scalar
+from torch_accel.triton.ir.types import Ptr, Scalar
 
 
 class Context(ctypes.Structure):
@@ -52,7 +52,7 @@ class Addresses:
 
 
 class Kernel:
-    """A compiled kernel, its function's address, and how its arguments are packed."""
+    """A compiled kernel, its function's address, and how its arguments are packed; the ranges of bounds follow always."""
 
     def __init__(self, lowered, name, isa="host", compile=codegen.compile_module):
         self.compiled = compile(lowered, name=name, target=codegen.target(isa))
@@ -68,9 +68,9 @@ class Kernel:
         """Of the machine IR."""
         return cls(module, name, compile=compile_machine)
 
-    def run(self, grid, arguments, abort=0):
+    def run(self, grid, arguments, abort=0, copy=copied):
         """Runs all programs on copies of the arguments; gives the copies and the fault, or None."""
-        memory, copies, values = Addresses(), copied(arguments), []
+        memory, copies, values = Addresses(), copy(arguments), []
         for value in copies:
             if isinstance(value, np.ndarray):
                 memory.arrays.append(value)
@@ -78,7 +78,14 @@ class Kernel:
             else:
                 values.append(value(memory) if callable(value) else value)
         *places, size = packed(self.types)
-        data = np.zeros(max(size, 1), np.uint8)
+        ranges = [
+            (value.ctypes.data, value.nbytes) if isinstance(value, np.ndarray) else (0, 2**64 - 1)
+            for type, value in zip(self.types, copies)
+            if isinstance(type, Ptr)
+        ]
+        first = -(-size // 8) * 8
+        data = np.zeros(first + 16 * len(ranges) + 1, np.uint8)
+        data[first:-1] = np.array(ranges, np.uint64).reshape(-1).view(np.uint8)
         for type, value, at in zip(self.types, values, places):
             one = np.atleast_1d(argument(type, value)).view(np.uint8)
             data[at : at + one.size] = one

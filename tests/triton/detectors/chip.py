@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 
 from tests.triton.detectors import bounds, nans, races, unwritten
 from torch_accel.triton.interpret.checks import Checks
@@ -41,6 +42,29 @@ class Interpreter:
     def read(self, array: np.ndarray) -> np.ndarray:
         """The values in memory."""
         return array
+
+
+class Accel:
+    """Tensors of accel, and compiled kernels with their checks."""
+
+    def __init__(self, kinds: str) -> None:
+        self.kinds = kinds
+
+    def array(self, values: np.ndarray) -> torch.Tensor:
+        """Memory with values."""
+        return torch.from_numpy(np.ascontiguousarray(values).copy()).to("accel")
+
+    def empty(self, shape: Any, dtype: Any = np.float32) -> torch.Tensor:
+        """Memory that nothing has written."""
+        return torch.empty(shape, dtype=torch.from_numpy(np.empty(0, dtype)).dtype, device="accel")
+
+    def launch(self, kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
+        """Enqueues a kernel."""
+        kernel[grid](*arguments, **constants, check=self.kinds)
+
+    def read(self, array: torch.Tensor) -> np.ndarray:
+        """The values in memory, when they are there."""
+        return array.cpu().numpy()
 
 
 def faulty_lines(program: Callable[..., Any]) -> set[int]:

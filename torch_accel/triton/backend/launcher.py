@@ -44,12 +44,13 @@ class Launcher:
         self.cooperative = bool(metadata.launch_cooperative_grid)
         self._types = tuple(src.signature.values())
         self.flat = not any(isinstance(type, tuple) for type in self._types)
-        # The object's arguments are the parameters that are not constant.
+        self._passed = tuple(type for type in self._types if type != "constexpr")
+        # The object's arguments are the parameters that are not constant; of a descriptor's, the first is its address.
         accesses = iter(metadata.accesses)
-        self._parameters = [
-            (name, type, 0 if type == "constexpr" else next(accesses))
-            for name, type in _leaves([str(name) for name in src.signature], self._types)
-        ]
+        self._parameters = []
+        for name, type in _leaves([str(name) for name in src.signature], self._types):
+            mine = [next(accesses) for _ in range(_arguments(type))]
+            self._parameters.append((name, type, mine[0] if mine else 0))
         self.kernel: _C._GridKernel | None = None
         self._function: Any = None
 
@@ -68,7 +69,7 @@ class Launcher:
     ) -> None:
         """Enqueues the grid on ``stream``; scalars and descriptors are copied, so that they may change right after.
 
-        Hooks run on this thread, around the enqueuing. Raises ValueError for a tensor of another device and TypeError for an argument
+        As on CUDA, arguments for constants may be left out: all of them, or the last ones. Hooks run on this thread, around the enqueuing. Raises ValueError for a tensor of another device and TypeError for an argument
         of another kind, naming the argument; what the kernel does wrong rises at the next synchronisation.
         """
         if enter_hook is not None:
@@ -76,17 +77,43 @@ class Launcher:
         if self.kernel is None or self._function is not function:
             self.kernel, self._function = self._load(function), function
         if not self.flat:
-            arguments = tuple(value for value, _ in _leaves(arguments, self._types))
+            arguments = self._flattened(arguments)
         self.kernel.launch(x, y, z, stream, self.cooperative, arguments)
         if exit_hook is not None:
             exit_hook(launch_metadata)
+
+    def _flattened(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Those that are not constant, with tuples opened."""
+        types = self._types if len(arguments) == len(self._types) else self._passed
+        if len(arguments) != len(types):
+            raise TypeError(
+                f"accel: kernel '{self._metadata.name}' has {len(self._types)} parameters, {len(self._passed)} of which"
+                f" are not constant; {len(arguments)} arguments given"
+            )
+        return tuple(value for value, type in _leaves(arguments, types) if type != "constexpr")
 
     def _load(self, code: Any) -> _C._GridKernel:
         metadata = self._metadata
         address = code.address(metadata.name)
         return _C._load_grid_kernel(
-            metadata.name, address, code, metadata.shared, list(metadata.sites), self._parameters
+            metadata.name,
+            address,
+            code,
+            metadata.shared,
+            list(metadata.sites),
+            self._parameters,
+            "oob" in metadata.check,
         )
+
+
+def _arguments(type: str) -> int:
+    """How many of the object's arguments a parameter is.
+
+    Triton's passes make of a descriptor its address, sizes, strides, two flags, and sizes and strides again.
+    """
+    if type == "constexpr":
+        return 0
+    return 3 + 4 * (type.count(",") + 1) if type.startswith("tensordesc<") else 1
 
 
 def _leaves(values: Sequence[Any], types: tuple[Any, ...]) -> Iterator[tuple[Any, str]]:

@@ -1,12 +1,13 @@
 """A shorter way from ``kernel[grid](...)`` to a launch that Triton has prepared before, in C++.
 
 Triton's own way takes about ten times as long as the launch itself. Whatever the short one does not know goes Triton's: new
-types, hooks, other drivers.
+types, hooks, other drivers. Launches of tuned kernels and of heuristics come to ``run``, after these have chosen the constants.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 from ..._native import _C
@@ -14,6 +15,7 @@ from .launcher import Launcher
 
 _NAME = "_accel_launches"  # of the cache, in a function's __dict__
 _MISSING = object()
+_TRITONS: dict[str, Callable[..., Any]] = {}  # its methods of JITFunction
 
 
 @functools.cache
@@ -22,21 +24,32 @@ def install(driver_class: type) -> None:
     from triton.runtime.driver import driver
     from triton.runtime.jit import JITFunction
 
-    usual = JITFunction.__getitem__
+    _TRITONS.update(getitem=JITFunction.__getitem__, run=JITFunction.run)
 
     def getitem(self: Any, grid: Any) -> Any:
         if not isinstance(driver._active, driver_class):
-            return usual(self, grid)
-        launches = self.__dict__.get(_NAME)
-        if launches is None:
-            launches = self.__dict__[_NAME] = _cache(self)
-        return functools.partial(launches.launch, self, grid)
+            return _TRITONS["getitem"](self, grid)
+        return functools.partial(_launches(self).launch, self, grid)
+
+    def run(self: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> Any:
+        if warmup or not isinstance(driver._active, driver_class):
+            return _TRITONS["run"](self, *args, grid=grid, warmup=warmup, **options)
+        return _launches(self).launch(self, grid, *args, **options)
 
     JITFunction.__getitem__ = getitem
+    JITFunction.run = run
+
+
+def _launches(function: Any) -> _C._LaunchCache:
+    launches = function.__dict__.get(_NAME)
+    if launches is None:
+        launches = function.__dict__[_NAME] = _cache(function)
+    return launches
 
 
 def _cache(function: Any) -> _C._LaunchCache:
     from triton import knobs
+    from triton.tools.tensor_descriptor import TensorDescriptor
 
     parameters = function.params
     return _C._LaunchCache(
@@ -44,6 +57,7 @@ def _cache(function: Any) -> _C._LaunchCache:
         [parameter.is_constexpr for parameter in parameters],
         [parameter.default if parameter.has_default else _MISSING for parameter in parameters],
         _MISSING,
+        TensorDescriptor,
         knobs.runtime,
         _prepare,
     )
@@ -51,7 +65,7 @@ def _cache(function: Any) -> _C._LaunchCache:
 
 def _prepare(function: Any, grid: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, Any, bool]:
     """Launches Triton's way: what it gives, and the kernel if the next such launch may take the short one."""
-    compiled = function.run(*arguments, grid=grid, warmup=False, **options)
+    compiled = _TRITONS["run"](function, *arguments, grid=grid, warmup=False, **options)
     launcher = getattr(compiled, "_run", None)
     if not isinstance(launcher, Launcher) or not launcher.flat:
         return compiled, None, False

@@ -3,8 +3,8 @@
 ``compile_module`` makes the object of a kernel, ``load`` makes an object callable.
 """
 
-from .compile import CompiledKernel, compile_module
+from .compile import CompiledKernel, compile_machine, compile_module
 from .llvm import Code as load
 from .llvm import Target, target
 
-__all__ = ["CompiledKernel", "Target", "compile_module", "load", "target"]
+__all__ = ["CompiledKernel", "Target", "compile_machine", "compile_module", "load", "target"]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 from ..ir.core import Operation, Value
 from ..ir.types import I1, Buf, Ptr, Scalar
 from ..machine.ops import attribute, groups
-from . import memory
+from . import bounds, memory
 from .formats import base
 from .scalars import size
 from .values import Code, Lane, constant, elem_of
@@ -59,10 +60,11 @@ def load(code: Code, op: Operation) -> None:
     other = code.values[named["other"][0]] if named["other"] else None
     volatile = bool(attribute(op, "volatile"))
     if not place.vector:
-        value = _load_one(code, elem, place.text, mask, volatile)
+        value = _load_one(code, op, elem, mask, volatile)
         vector = bool(mask and mask.vector)
     else:
         given = code.spread(mask, I1) if mask else ""
+        bounds.check(code, op, place, given)
         if place.first:
             value = memory.load(code.lanes(), elem, pointer(code, place.first), given, volatile)
         else:
@@ -78,17 +80,20 @@ def load(code: Code, op: Operation) -> None:
     code.values[op.result] = Lane(value, vector)
 
 
-def _load_one(code: Code, elem: Scalar | Ptr, address: str, mask: Lane | None, volatile: bool) -> str:
+def _load_one(code: Code, op: Operation, elem: Scalar | Ptr, mask: Lane | None, volatile: bool) -> str:
     """An element that is the same for all lanes, read if a lane wants it."""
     e, function = code.lanes(False), code.function
+    place = code.values[op.operands[0]]
     if mask is None:
-        return memory.load(e, elem, pointer(code, address), volatile=volatile)
+        bounds.check(code, op, place)
+        return memory.load(e, elem, pointer(code, place.text), volatile=volatile)
     name = base(elem)
-    place = function.alloca(name)
-    function.do(f"store {name} zeroinitializer, ptr {place}")
+    held = function.alloca(name)
+    function.do(f"store {name} zeroinitializer, ptr {held}")
     with function.when(code.lanes(mask.vector).any(mask.text)):
-        function.do(f"store {name} {memory.load(e, elem, pointer(code, address), volatile=volatile)}, ptr {place}")
-    value = e.op(f"load {name}, ptr {place}")
+        bounds.check(code, op, place)
+        function.do(f"store {name} {memory.load(e, elem, pointer(code, place.text), volatile=volatile)}, ptr {held}")
+    value = e.op(f"load {name}, ptr {held}")
     if not mask.vector:
         return value
     wide = code.lanes()
@@ -102,17 +107,17 @@ def store(code: Code, op: Operation) -> None:
     elem = elem_of(named["value"][0].type)
     mask = code.values[named["mask"][0]] if named["mask"] else None
     if not (place.vector or value.vector or (mask and mask.vector)):
-        if mask is None:
+        with code.function.when(mask.text) if mask else contextlib.nullcontext():
+            bounds.check(code, op, place)
             memory.store(code.lanes(False), elem, value.text, pointer(code, place.text))
-        else:
-            with code.function.when(mask.text):
-                memory.store(code.lanes(False), elem, value.text, pointer(code, place.text))
         return
     text, given = code.spread(value, elem), code.spread(mask, I1) if mask else ""
     if place.first:
+        bounds.check(code, op, place, given)
         memory.store(code.lanes(), elem, text, pointer(code, place.first), given)
     else:
         address = code.spread(place, Ptr(elem))
+        bounds.check(code, op, Lane(address, True), given)
         memory.scatter(code.lanes(), elem, text, pointer(code, address, True), given)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from ..ir.core import Operation
 from ..ir.types import Ptr, Scalar
 from ..machine.ops import attribute, groups
-from . import scalars
+from . import bounds, scalars
 from .access import pointer
 from .emit import Function, Lanes
 from .memory import from_memory, memory_base, to_memory
@@ -103,33 +105,35 @@ def _each(code: Code, op: Operation, helper: str, elem: Scalar | Ptr) -> None:
     vector = any(lane.vector for lane in found) or bool(code.width)
     bits = f"i{8 * size(elem)}"
     e = code.lanes(vector)
-    address = pointer(code, code.spread(found[0], Ptr(elem), vector), vector)
+    places = code.spread(found[0], Ptr(elem), vector)
+    address = pointer(code, places, vector)
     given = [_bits(e, elem, code.spread(lane, elem, vector)) for lane in found[1 : 1 + len(operands)]]
     go = code.spread(found[-1], Scalar("i1"), vector) if mask else ""
     result = function.alloca(e.type(bits))
     function.do(f"store {e.type(bits)} zeroinitializer, ptr {result}")
+
+    if vector:
+        bounds.check(code, op, Lane(places, True), go)
 
     def one(place: str, values: list[str], out: str) -> None:
         arguments = ", ".join([f"ptr {place}", *(f"{bits} {value}" for value in values)])
         function.do(f"store {bits} {function.op(f'call {bits} @{helper}({arguments})')}, ptr {out}")
 
     if not vector:
-        if go:
-            with function.when(go):
-                one(address, given, result)
-        else:
+        with function.when(go) if go else contextlib.nullcontext():
+            bounds.check(code, op, found[0])
             one(address, given, result)
     else:
         columns = [(e.type("ptr"), "ptr", address), *((e.type(bits), bits, value) for value in given)]
         if go:
             columns.append((e.type("i8"), "i8", e.convert("zext", "i1", "i8", go)))
-        places = [function.alloca(type) for type, _, _ in columns]
-        for (type, _, value), place in zip(columns, places):
+        held = [function.alloca(type) for type, _, _ in columns]
+        for (type, _, value), place in zip(columns, held):
             function.do(f"store {type} {value}, ptr {place}")
         with function.loop("0", str(code.width)) as lane:
             row = [
                 function.op(f"load {name}, ptr {function.op(f'getelementptr {name}, ptr {place}, i64 {lane}')}")
-                for (_, name, _), place in zip(columns, places)
+                for (_, name, _), place in zip(columns, held)
             ]
             out = function.op(f"getelementptr {bits}, ptr {result}, i64 {lane}")
             if go:

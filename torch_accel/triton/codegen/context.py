@@ -6,6 +6,7 @@ from .emit import Function
 
 # Bytes from the beginning of accelGridContext.
 CONTEXT = {"offset": 8, "program": 16, "grid": 28, "sram": 40, "sram_size": 48, "abort": 56, "fault": 64}
+BYTES = 72
 # Bytes from the beginning of accelGridFault.
 FAULT = {"kind": 8, "program": 12, "site": 24, "values": 32, "text": 64}
 TEXT = 256
@@ -17,8 +18,8 @@ def field(function: Function, name: str, index: int = 0) -> str:
     return function.op(f"getelementptr i8, ptr %context, i64 {CONTEXT[name] + 4 * index}")
 
 
-def write_fault(function: Function, kind: int, site: int, text: str) -> None:
-    """Writes the record of a fault: kind, program, place in the source and text (cut to fit)."""
+def write_fault(function: Function, kind: int, site: int | str, text: str = "") -> str:
+    """Writes the record of a fault: kind, program, place in the source and text (cut to fit). Gives the text's place."""
     record = function.op(f"load ptr, ptr {field(function, 'fault')}")
 
     def put(name: str, value: str, more: int = 0, type: str = "i32") -> None:
@@ -33,3 +34,4 @@ def write_fault(function: Function, kind: int, site: int, text: str) -> None:
     data += b"\0" * (-len(data) % 8)
     for start in range(0, len(data), 8):
         put("text", str(int.from_bytes(data[start : start + 8], "little", signed=True)), start, "i64")
+    return function.op(f"getelementptr i8, ptr {record}, i64 {FAULT['text']}")

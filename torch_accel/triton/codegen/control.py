@@ -108,7 +108,9 @@ def call(code: Code, op: Operation) -> None:
     places = _places(code, op.results)
     below = function.op(f"getelementptr i8, ptr %frame, i64 {frame}")
     given = [f"{parameter(value.type)} {code.values[value].text}" for value in op.operands]
-    arguments = ", ".join(["ptr %context", f"ptr {below}", *given, *(f"ptr {place}" for _, place in places)])
+    arguments = ", ".join(
+        ["ptr %context", "ptr %arguments", f"ptr {below}", *given, *(f"ptr {place}" for _, place in places)]
+    )
     status = function.op(f"call i32 @{inner_name(attribute(op, 'callee'))}({arguments})")
     with function.when(function.op(f"icmp ne i32 {status}, 0")):
         leave(code, status)

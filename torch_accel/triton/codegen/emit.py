@@ -49,6 +49,7 @@ class Function:
         self.linkage, self.attributes = linkage, attributes
         self.parameters = list(parameters)
         self.allocas: list[str] = []
+        self.head: list[str] = []
         self.lines: list[str] = []
         self.count = 0
 
@@ -71,6 +72,12 @@ class Function:
         """A place for a value, at the function's beginning."""
         name = f"%{self.fresh('p')}"
         self.allocas.append(f"  {name} = alloca {type}")
+        return name
+
+    def once(self, text: str) -> str:
+        """An instruction with a result, at the function's beginning: of parameters and of others there."""
+        name = f"%{self.fresh('h')}"
+        self.head.append(f"  {name} = {text}")
         return name
 
     def label(self, name: str) -> None:
@@ -118,7 +125,7 @@ class Function:
         """The whole function: its last block must end with ret."""
         head = ", ".join(f"{type} {name}" for type, name in self.parameters)
         words = ["define", self.linkage, self.result, f"@{self.name}({head})", self.attributes, "#0 {"]
-        return "\n".join([" ".join(filter(None, words)), "entry:", *self.allocas, *self.lines, "}"])
+        return "\n".join([" ".join(filter(None, words)), "entry:", *self.allocas, *self.head, *self.lines, "}"])
 
     def finish(self) -> None:
         """Adds the function to its module."""
@@ -133,6 +140,11 @@ class Lanes:
 
     def __init__(self, function: Function, count: int) -> None:
         self.function, self.count = function, count
+
+    @property
+    def whole_register(self) -> bool:
+        """Whether the lanes of a float32 fill a register of AVX-512."""
+        return self.count == 16 and self.function.module.target.avx512
 
     def type(self, base: str) -> str:
         """The vector type of an element type."""
@@ -187,6 +199,10 @@ class Lanes:
         """An intrinsic of operands of one type, which is the result's; ``extra`` is a further operand with its type."""
         given = ", ".join([f"{self.type(base)} {value}" for value in values] + ([extra] if extra else []))
         return self.op(f"call {self.type(base)} @llvm.{name}.{self.suffix(base)}({given})")
+
+    def both(self, a: str, b: str) -> str:
+        """Of two i1."""
+        return self.binary("and", "i1", a, b)
 
     def any(self, mask: str) -> str:
         """Whether an i1 holds in some lane: a single i1."""

@@ -36,8 +36,8 @@ class Target:
         return "x86_64" in binding.get_process_triple()
 
     @property
-    def scalef(self) -> bool:
-        """Whether it has AVX-512's product with a power of two."""
+    def avx512(self) -> bool:
+        """Whether it has AVX-512's instructions."""
         return self.x86 and self.vector_bits == 512
 
     @property
@@ -115,6 +115,11 @@ def compile_text(text: str, target: Target) -> Compiled:
     return Compiled(machine.emit_object(module), str(module))
 
 
+def assemble(llvm_text: str, target: Target) -> bytes:
+    """The object of IR that ran through the passes. Raises RuntimeError with LLVM's words for IR that is wrong."""
+    return bytes(_machine(target).emit_object(_parse(llvm_text)))
+
+
 def assembly(llvm_text: str, target: Target) -> str:
     """The instructions of IR that ran through the passes."""
     return str(_machine(target).emit_assembly(_parse(llvm_text)))
@@ -129,9 +134,14 @@ def _parse(text: str) -> Any:
 
 
 class Code:
-    """An object made callable. The addresses are good as long as this lives."""
+    """An object made callable. The addresses are good as long as this lives.
+
+    Raises ValueError for what is no object file.
+    """
 
     def __init__(self, object: bytes) -> None:
+        if not object.startswith(b"\x7fELF"):  # LLVM would end the process
+            raise ValueError(f"accel: the object of a kernel begins with {object[:4]!r}, expected an ELF file")
         machine = _new_machine(target())  # the engine's own from here on
         _known_functions()
         self._engine = binding.create_mcjit_compiler(binding.parse_assembly(""), machine)
@@ -150,5 +160,5 @@ class Code:
 def _known_functions() -> None:
     """Objects name functions of the C library; LLVM finds only those that the process shows to all."""
     library = ctypes.CDLL(ctypes.util.find_library("m") or "libm.so.6")  # it brings the C library's own
-    for name in (*SYMBOLS, "printf", "fflush"):
+    for name in (*SYMBOLS, "printf", "fflush", "snprintf"):
         binding.add_symbol(PREFIX + name, ctypes.cast(getattr(library, name), ctypes.c_void_p).value)

@@ -6,11 +6,15 @@ import contextlib
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..ir.core import Block, Location, Operation, Value
 from ..ir.types import Buf, Ptr, Scalar, Type
 from .emit import Function, Lanes, Module
 from .formats import base
+
+if TYPE_CHECKING:
+    from .bounds import Bounds
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,10 @@ class Code:
         self.values: dict[Value, Lane] = {}
         self.width = 0
         self.frame = 0
+        #: what accesses are checked against; None: nothing is checked
+        self.bounds: Bounds | None = None
+        #: the accesses of the loops around that need no check; None outside of such loops
+        self.trusted: frozenset[Operation] | None = None
 
     # values
 

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from .. import frontend, passes
-from ..ir import lower_ttir, reader, verify
+from ..ir import reader
 from . import machine, raw, tile, validate
 from .checks import CheckedMemory, Checks
+from .descriptor import Descriptor
 from .memory import Memory
 
 _TYPES = {
@@ -38,10 +39,13 @@ def launch(
 
     ``arguments`` are the kernel's parameters but the constexpr ones, which are given by name. Arrays must be C-contiguous; bf16 and
     the 8-bit floats are arrays of their bits (uint16, uint8), and ``signature`` names their type: ``{"x": "*bf16"}``. A Python int is
-    an i32, or an i64 if it needs one; a float is an fp32. ``level`` is "tile", the tile IR, "ttir", Triton's IR decoded apart
-    from it, or "machine", what code is made of. ``say`` takes the lines of ``device_print``. ``check`` looks for more than
-    accesses out of bounds. With ``TRITON_ACCEL_VERIFY=each`` in the environment a kernel without checks runs at all levels and
-    after every pass, and a difference in any bit raises ``validate.Miscompiled``.
+    an i32, or an i64 if it needs one; a float is an fp32; a ``descriptor.Descriptor`` is a tensor descriptor. ``level`` is "tile", the
+    tile IR, "ttir", Triton's IR decoded apart from it, or "machine", what code is made of. ``say`` takes the lines of
+    ``device_print``. ``check`` looks for more than accesses out of bounds.
+
+    With ``TRITON_ACCEL_STRICT=1`` in the environment the kernel is compiled in strict mode, but at "ttir". With
+    ``TRITON_ACCEL_VERIFY=each`` a kernel without checks runs at all levels and after every pass, and a difference in any bit raises
+    ``validate.Miscompiled``.
 
     Raises KernelFault with the kernel's line, program and lane for an access outside of all arrays and for a ``device_assert`` that
     does not hold; IRError for an operator that is not supported.
@@ -59,9 +63,16 @@ def launch(
         )
     known = {name: (signature or {}).get(name) or _type(name, value) for name, value in zip(names, arguments)}
     types = {name: known.get(name, "constexpr") for name in kernel.arg_names}
-    module = reader.read(frontend.ttir(kernel, types, constants, options=frontend.Options(debug=True)))
+    options = frontend.Options(debug=True)
+    opened = [
+        part
+        for name, value in zip(names, arguments)
+        for part in (value.opened(name) if isinstance(value, Descriptor) else [(name, value)])
+    ]
+    names, arguments = [name for name, _ in opened], tuple(value for _, value in opened)
+    module = reader.read(frontend.ttir(kernel, types, constants, options=options))
     if os.environ.get("TRITON_ACCEL_VERIFY") == "each" and check is None:
-        validate.validate(module, kernel.fn.__name__, grid, arguments, say)
+        validate.validate(module, kernel.fn.__name__, grid, arguments, say, strict=options.strict)
         return
     memory = Memory() if check is None else CheckedMemory(check)
     # The larger one first: the smaller may be a part of it.
@@ -71,8 +82,7 @@ def launch(
     if level == "ttir":
         raw.run(module, kernel.fn.__name__, grid, passed, memory, say)
         return
-    lowered = lower_ttir.lower(module)
-    verify.verify(lowered)
+    lowered = frontend.lowered(module, strict=options.strict)
     if level == "machine":
         machine.run(passes.machine_ir(lowered), kernel.fn.__name__, grid, passed, memory, say)
         return
@@ -82,6 +92,8 @@ def launch(
 def _type(name: str, value: Any) -> str:
     if isinstance(value, np.ndarray) and value.dtype.name in _TYPES:
         return f"*{_TYPES[value.dtype.name]}"
+    if isinstance(value, Descriptor):
+        return value.type(_type(name, value.base).removeprefix("*"))
     if isinstance(value, (bool, np.bool_)):
         return "i1"
     if isinstance(value, (int, np.integer)):

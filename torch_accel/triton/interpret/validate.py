@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import passes
-from ..ir import lower_ttir, verify
+from .. import frontend, passes
+from ..ir import verify
 from ..ir.core import Operation
 from ..machine import verify as machine_verify
 from . import machine, raw, tile
@@ -23,14 +23,15 @@ class Miscompiled(AssertionError):
     """A pass after which a kernel computes something else."""
 
 
-def levels(module: Operation, **options: Any) -> Iterator[tuple[str, Entry, Operation]]:
-    """Name, interpreter and module of each level, from Triton's IR on; ``options`` are ``passes.pipeline``'s. Each is verified.
+def levels(module: Operation, strict: bool = False, **options: Any) -> Iterator[tuple[str, Entry, Operation]]:
+    """Name, interpreter and module of each level, from Triton's IR on, or from the tile IR on where that is to be ``strict`` and
+    thereby another kernel; ``options`` are ``passes.pipeline``'s. Each is verified.
 
     A pass changes the module that came before: run one before taking the next.
     """
-    yield "ttir", raw.run, module
-    module = lower_ttir.lower(module)
-    verify.verify(module)
+    if not strict:
+        yield "ttir", raw.run, module
+    module = frontend.lowered(module, strict=strict)
     yield "tile", tile.run, module
     for name, made, of_machine in passes.steps(module, **options):
         module = made
@@ -51,7 +52,7 @@ def validate(
     say: Callable[[str], None] = print,
     **options: Any,
 ) -> None:
-    """Runs all levels of a module of Triton's IR: arrays among the arguments are written in place, once.
+    """Runs all levels of a module of Triton's IR: arrays among the arguments are written in place, once. ``options`` are ``levels``'.
 
     Raises Miscompiled, which names the pass, the argument and the element, and KernelFault as the first level does.
     """

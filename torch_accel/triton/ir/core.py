@@ -83,6 +83,16 @@ class Operation:
         (value,) = self.results
         return value
 
+    def insert_before(
+        self, name: str, operands: Sequence[Value], type: Type, attributes: dict[str, Any] | None = None
+    ) -> Value:
+        """Adds an operation with one result before this one, at its place in the source, and returns the result."""
+        assert self.parent is not None
+        made = Operation(name, operands, [type], attributes, location=self.location)
+        made.parent = self.parent
+        self.parent.operations.insert(self.parent.operations.index(self), made)
+        return made.result
+
     def walk(self) -> Iterator[Operation]:
         """This operation, then all inside it, in order of text."""
         yield self

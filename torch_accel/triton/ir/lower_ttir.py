@@ -20,7 +20,7 @@ from .opcodes import (
     SCOPES,
     SEMANTICS,
 )
-from .types import Constant, Function, Opaque, Scalar, Type, element
+from .types import I1, Constant, Function, Opaque, Scalar, Type, element
 
 _Rule = Callable[["Lowering", Operation], None]
 
@@ -132,15 +132,26 @@ class Lowering:
         arguments = [
             {key.removeprefix("tt."): value for key, value in one.items()} for one in known.get("arg_attrs", ())
         ]
-        if any(arguments):
-            attributes["arguments"] = arguments
         if known.get("sym_visibility", "public") != "public":
             attributes["public"] = False
         if known.get("noinline", False):
             attributes["noinline"] = True
         body = self.enter(op.regions[0].blocks[0])
+        for index, one in enumerate(arguments):
+            if rank := one.pop("descriptor", 0):
+                self.contiguous(op.regions[0].blocks[0].arguments[index:], rank)
+        if any(arguments):
+            attributes["arguments"] = arguments
         lower_cfg.structure(self, op.regions[0], list(signature.results))
         return Operation("func", attributes=attributes, regions=[Region([body])], location=op.location)
+
+    def contiguous(self, parts: list[Value], rank: int) -> None:
+        """Of a descriptor's arguments (address, sizes, strides, flags, sizes, strides), both last strides are 1: so Triton wants it."""
+        first = 2 * rank
+        flags = sum(part.type == I1 for part in parts[first + 1 : first + 3])  # two; one before Triton 3.7
+        for stride in (parts[first], parts[first + flags + 2 * rank]):
+            one = Operation("const", [], [stride.type], {"value": Constant(stride.type, (1,))})
+            self.values[stride] = self.block.append(one).result
 
     def enter(self, source: Block) -> Block:
         """A new block with the arguments of a block of Triton's; operations go there from now on."""

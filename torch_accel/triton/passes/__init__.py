@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from ..ir import verify as tile_verify
 from ..ir.core import Operation
 from ..machine import verify
-from . import buffers, carried, lower
+from . import buffers, carried, full, lower
 from . import fuse as fusion
 
 Pass = Callable[[Operation], Operation]
@@ -20,6 +20,7 @@ def pipeline(*, sram: int = buffers.SRAM, fuse: bool = True) -> list[tuple[str, 
     return [
         ("carried", carried.carried, False),
         ("lower", lambda module: buffers.free(lower.lower(module, planner)), True),
+        ("full", full.full, True),
         ("plan", lambda module: buffers.plan(module, sram), True),
     ]
 

@@ -55,16 +55,16 @@ def _loop(function: Operation, op: Operation) -> None:
         def moved(before: Operation, by: Value, tile: Tile = tile, first: Value = first, opcode: str = opcode) -> Value:
             """The tile after steps, made before an operation."""
             assert isinstance(by.type, Scalar)
-            splat = _insert(before, "splat", [by], with_element(tile, by.type))
-            return _insert(before, "elementwise", [first, splat], tile, opcode=opcode)
+            splat = before.insert_before("splat", [by], with_element(tile, by.type))
+            return before.insert_before("elementwise", [first, splat], tile, {"opcode": opcode})
 
-        op.operands[3 + at] = _insert(op, "const", [], elem, value=Constant(elem, (0,)))
+        op.operands[3 + at] = op.insert_before("const", [], elem, {"value": Constant(elem, (0,))})
         scalar = block.arguments[1 + at] = Value(elem, block, argument.name)
         _replace(function, argument, moved(block.operations[0], scalar))
         total = scalar
         for step in steps:
-            wide = step if step.type == elem else _insert(end, "cast", [step], elem, kind="extsi")
-            total = _insert(end, "elementwise", [total, wide], elem, opcode="addi")
+            wide = step if step.type == elem else end.insert_before("cast", [step], elem, {"kind": "extsi"})
+            total = end.insert_before("elementwise", [total, wide], elem, {"opcode": "addi"})
         end.operands[at] = total
         new = op.results[at] = Value(elem, op, result.name)
         assert op.parent is not None
@@ -108,17 +108,8 @@ def _uniform(value: Value) -> Value | None:
         return _uniform(op.operands[0])
     if op.name == "const" and len(op.attributes["value"].bits) == 1:
         elem = value.type.elem  # type: ignore[union-attr]
-        return _insert(op, "const", [], elem, value=Constant(elem, op.attributes["value"].bits))
+        return op.insert_before("const", [], elem, {"value": Constant(elem, op.attributes["value"].bits)})
     return None
-
-
-def _insert(before: Operation, name: str, operands: list[Value], type: object, **attributes: object) -> Value:
-    """Adds an operation with one result before another one."""
-    made = Operation(name, operands, [type], attributes, location=before.location)  # type: ignore[list-item]
-    assert before.parent is not None
-    made.parent = before.parent
-    before.parent.operations.insert(before.parent.operations.index(before), made)
-    return made.result
 
 
 def _replace(function: Operation, old: Value, new: Value) -> None:
