@@ -216,7 +216,7 @@ def test_what_counts_as_progress(script):
     callback = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)(program)
     torch.zeros(1, device="accel")
     address = ctypes.cast(callback, ctypes.c_void_p).value
-    kernel = _C._load_grid_kernel("k", address, callback, 0, ["k.py:7"], [], False, 0)
+    kernel = _C._load_grid_kernel("k", address, 0, callback, 0, ["k.py:7"], [], False, 0)
     kernel.launch(3, 1, 1, _C._current_stream_handle(-1), False, ())
     try:
         torch.accel.synchronize()
