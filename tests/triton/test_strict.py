@@ -136,3 +136,9 @@ def test_levels_are_compared_from_the_tile_ir_on(monkeypatch):
     x, out = np.ones(5, np.float32), np.zeros(1, np.float32)
     launch(total, (1,), x, out, n=5, B=8)
     assert np.isnan(out[0])
+
+
+def test_another_word_in_the_environment(monkeypatch):
+    monkeypatch.setenv("TRITON_ACCEL_STRICT", "yes")
+    with pytest.raises(ValueError, match=r"^accel: TRITON_ACCEL_STRICT is 'yes', expected 0 or 1$"):
+        launch(total, (1,), np.ones(5, np.float32), np.zeros(1, np.float32), n=5, B=8)

@@ -17,6 +17,14 @@ from .passes import strict as strictly
 TARGET = ("accel", "accel1", 1)  # name, architecture, threads of a warp
 
 
+def _strict() -> bool:
+    """What the environment says. Raises ValueError for anything but 0 and 1."""
+    given = os.environ.get("TRITON_ACCEL_STRICT", "")
+    if given not in ("", "0", "1"):
+        raise ValueError(f"accel: TRITON_ACCEL_STRICT is '{given}', expected 0 or 1")
+    return given == "1"
+
+
 @dataclass(frozen=True)
 class Options:
     """What Triton's frontend asks a backend for, with our answers."""
@@ -42,7 +50,7 @@ class Options:
     maxnreg: int | None = None
     check: tuple[str, ...] = ()  # what compiled code looks for: "oob"
     #: what a GPU does not promise is shown: ``passes.strict``, and products of at least the sizes that CUDA takes
-    strict: bool = field(default_factory=lambda: os.environ.get("TRITON_ACCEL_STRICT") == "1")
+    strict: bool = field(default_factory=_strict)
 
     def __post_init__(self) -> None:
         if not self.default_dot_input_precision:
@@ -78,21 +86,15 @@ PASSES = (
 )
 
 
-def ttir(
+def module(
     kernel: Any,
     signature: Mapping[str, str],
     constants: Mapping[str, Any] | None = None,
     attributes: Mapping[tuple[int, ...], Any] | None = None,
     options: Options | None = None,
     passes: bool = True,
-) -> str:
-    """The IR of a kernel in MLIR's generic form, which ``ir.reader`` reads.
-
-    ``signature`` names the type of every parameter in Triton's words ("*fp32", "i32", "constexpr"), ``constants`` the values of
-    the constexpr ones, ``attributes`` what is known of a parameter: ``{(0,): [["tt.divisibility", 16]]}``. ``passes=False`` gives the
-    frontend's output as it is.
-    Raises Triton's CompilationError, and ImportError without the extra ``[compile]``.
-    """
+) -> Any:
+    """Triton's own module of a kernel, after its passes; ``str`` shows it. See ``ttir``."""
     try:
         from triton._C.libtriton import ir
         from triton.backends.compiler import GPUTarget
@@ -105,10 +107,27 @@ def ttir(
     ir.load_dialects(context)
     source = ASTSource(kernel, dict(signature), dict(constants or {}), dict(attributes or {}))
     options = options or Options()
-    module = source.make_ir(GPUTarget(*TARGET), options, codegen(options), libdevice.modules(), context)
+    made = source.make_ir(GPUTarget(*TARGET), options, codegen(options), libdevice.modules(), context)
     if passes:
-        run_passes(module)
-    return generic(module)
+        run_passes(made)
+    return made
+
+
+def ttir(
+    kernel: Any,
+    signature: Mapping[str, str],
+    constants: Mapping[str, Any] | None = None,
+    attributes: Mapping[tuple[int, ...], Any] | None = None,
+    **more: Any,
+) -> str:
+    """The IR of a kernel in MLIR's generic form, which ``ir.reader`` reads.
+
+    ``signature`` names the type of every parameter in Triton's words ("*fp32", "i32", "constexpr"), ``constants`` the values of
+    the constexpr ones, ``attributes`` what is known of a parameter: ``{(0,): [["tt.divisibility", 16]]}``. ``passes=False`` gives the
+    frontend's output as it is.
+    Raises Triton's CompilationError, and ImportError without the extra ``[compile]``.
+    """
+    return generic(module(kernel, signature, constants, attributes, **more))
 
 
 def tile_ir(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .. import passes
+from ..analysis import cost as analysis
 from ..analysis.origins import origins
 from ..ir import printer
 from ..ir.core import Location, Operation
@@ -12,6 +13,7 @@ from ..ir.types import Ptr, Scalar
 from ..machine.ops import MACHINE, attribute
 from . import control, llvm
 from .bounds import Argument, Bounds
+from .context import BYTES as CONTEXT_BYTES
 from .context import field
 from .emit import Function, Module
 from .formats import base
@@ -22,8 +24,9 @@ from .values import Code, Lane, elem_of, parameter
 
 @dataclass(frozen=True)
 class CompiledKernel:
-    """``object`` has the function ``symbol`` (an ``accelGridFunction``), which needs ``sram`` bytes of scratch memory. A fault record's
-    ``site`` is an index into ``locations``."""
+    """``object`` has the function ``symbol`` (an ``accelGridFunction``), which needs ``sram`` bytes of scratch memory, and the function
+    ``cost_symbol``: void (arguments as the kernel's, u32 grid[3], i64 record[len(COUNTERS)]), which fills the record as ``analysis.cost``
+    says. A fault record's ``site`` is an index into ``locations``."""
 
     object: bytes
     symbol: str
@@ -31,6 +34,11 @@ class CompiledKernel:
     locations: list[Location]
     machine_text: str
     llvm_text: str
+
+    @property
+    def cost_symbol(self) -> str:
+        """Of the function that says what a launch costs."""
+        return f"{self.symbol}.cost"
 
 
 def compile_module(
@@ -55,6 +63,9 @@ def compile_machine(
     for function in functions.values():
         _function(made, function, locations, known)
     _entry(made, functions[name], name)
+    (cost,) = analysis.function(module, name).regions[0].block.operations
+    _function(made, cost, locations, None)
+    _cost_entry(made, cost)
     compiled = llvm.compile_text(made.text(), made.target)
     return CompiledKernel(
         compiled.object,
@@ -100,18 +111,42 @@ def _function(module: Module, op: Operation, locations: list[Location], bounds: 
 def _entry(module: Module, op: Operation, name: str) -> None:
     """i32 (context, arguments packed at their natural alignment)."""
     function = Function(module, f'"{name}"', [("ptr", "%context"), ("ptr", "%arguments")], "i32")
-    e = Code(module, function, []).lanes(False)
-    elems, given = [elem_of(value.type) for value in op.regions[0].block.arguments], []
-    for elem, at in zip(elems, packed(elems)):
-        place = function.op(f"getelementptr i8, ptr %arguments, i64 {at}")
-        read = function.op(f"load {memory_base(elem)}, ptr {place}, align {size(elem)}")
-        given.append(f"{base(elem)} {from_memory(e, elem, read)}")
+    given = _unpacked(module, function, op)
     frame = function.op(f"load ptr, ptr {field(function, 'sram')}")
     head = ", ".join(["ptr %context", "ptr %arguments", f"ptr {frame}", *given])
     status = function.op(f"call i32 @{control.inner_name(name)}({head})")
     wrong = function.op(f"icmp eq i32 {status}, {control.FAULT}")  # a program that was aborted has no fault of its own
     function.do(f"ret i32 {function.op(f'zext i1 {wrong} to i32')}")
     function.finish()
+
+
+def _cost_entry(module: Module, op: Operation) -> None:
+    """void (arguments, grid, record): the function of costs runs once, in a context that has nothing but the grid."""
+    name = attribute(op, "name")
+    function = Function(module, f'"{name}"', [("ptr", "%arguments"), ("ptr", "%grid"), ("ptr", "%record")])
+    given = _unpacked(module, function, op)
+    function.do(f"%context = alloca [{CONTEXT_BYTES} x i8], align 8")
+    for axis in range(3):
+        size = function.op(f"load i32, ptr {function.op(f'getelementptr i32, ptr %grid, i64 {axis}')}")
+        function.do(f"store i32 {size}, ptr {field(function, 'grid', axis)}")
+    places = [
+        f"ptr {function.op(f'getelementptr i64, ptr %record, i64 {at}')}" for at in range(len(attribute(op, "returns")))
+    ]
+    head = ", ".join(["ptr %context", "ptr %arguments", "ptr null", *given, *places])
+    function.do(f"call i32 @{control.inner_name(name)}({head})")
+    function.do("ret void")
+    function.finish()
+
+
+def _unpacked(module: Module, function: Function, op: Operation) -> list[str]:
+    """The arguments of ``op``, of the bytes at %arguments, as a call passes them."""
+    e = Code(module, function, []).lanes(False)
+    elems, given = [elem_of(value.type) for value in op.regions[0].block.arguments], []
+    for elem, at in zip(elems, packed(elems)):
+        place = function.op(f"getelementptr i8, ptr %arguments, i64 {at}")
+        read = function.op(f"load {memory_base(elem)}, ptr {place}, align {size(elem)}")
+        given.append(f"{base(elem)} {from_memory(e, elem, read)}")
+    return given
 
 
 def packed(types: list[Scalar | Ptr]) -> list[int]:

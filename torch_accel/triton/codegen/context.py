@@ -6,6 +6,7 @@ from .emit import Function
 
 # Bytes from the beginning of accelGridContext.
 CONTEXT = {"offset": 8, "program": 16, "grid": 28, "sram": 40, "sram_size": 48, "abort": 56, "fault": 64}
+BYTES = 72
 # Bytes from the beginning of accelGridFault.
 FAULT = {"kind": 8, "program": 12, "site": 24, "values": 32, "text": 64}
 TEXT = 256

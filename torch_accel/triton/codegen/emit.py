@@ -141,6 +141,11 @@ class Lanes:
     def __init__(self, function: Function, count: int) -> None:
         self.function, self.count = function, count
 
+    @property
+    def whole_register(self) -> bool:
+        """Whether the lanes of a float32 fill a register of AVX-512."""
+        return self.count == 16 and self.function.module.target.avx512
+
     def type(self, base: str) -> str:
         """The vector type of an element type."""
         return f"<{self.count} x {base}>" if self.count else base

@@ -36,8 +36,8 @@ class Target:
         return "x86_64" in binding.get_process_triple()
 
     @property
-    def scalef(self) -> bool:
-        """Whether it has AVX-512's product with a power of two."""
+    def avx512(self) -> bool:
+        """Whether it has AVX-512's instructions."""
         return self.x86 and self.vector_bits == 512
 
     @property

@@ -148,7 +148,7 @@ def _exp(e: Lanes, x: str) -> str:
 def _power(f: Ops, p: str, n: str) -> str:
     """p * 2 ** n for n of a float type, rounded once: an instruction of AVX-512, or two products."""
     e = f.e
-    if e.function.module.target.scalef and e.count == 16:
+    if e.whole_register:
         type = e.type("float")
         return e.op(
             f"call {type} @llvm.x86.avx512.mask.scalef.ps.512({type} {p}, {type} {n}, {type} zeroinitializer, i16 -1, i32 4)"

@@ -15,6 +15,7 @@ _EXTREME = {"minsi": "smin", "minui": "umin", "maxsi": "smax", "maxui": "umax"}
 _SHIFTS = {"shli": "shl", "shrui": "lshr", "shrsi": "ashr"}
 _ARITHMETIC = {"addf": "fadd", "subf": "fsub", "mulf": "fmul", "divf": "fdiv"}
 _FLOAT_EXTREME = {"maximumf": "maximum", "minimumf": "minimum", "maxnumf": "maximumnum", "minnumf": "minimumnum"}
+_RANGE = {"maxnumf": 5, "minnumf": 4}  # what AVX-512's instruction is told: which one, and that -0 is less than +0
 _ROUNDED = {"floor": "floor", "ceil": "ceil", "sqrt": "sqrt"}
 
 
@@ -110,6 +111,8 @@ def _float(e: Lanes, opcode: str, elem: Scalar, args: list[str], contract: bool)
         result = e.binary(_ARITHMETIC[opcode] + flag, number, *values)
     elif opcode == "remf":
         result = libm.call(e, "fmod" if number == "double" else "fmodf", number, values)
+    elif opcode in _RANGE and number == "float" and e.whole_register:
+        result = _range(e, _RANGE[opcode], *values)
     elif opcode in _FLOAT_EXTREME:
         result = e.call(_FLOAT_EXTREME[opcode], number, *values)
     elif opcode in _ROUNDED:
@@ -125,6 +128,14 @@ def _float(e: Lanes, opcode: str, elem: Scalar, args: list[str], contract: bool)
 
         result = function(e, opcode, number, values)
     return encode(e, elem, result)
+
+
+def _range(e: Lanes, which: int, a: str, b: str) -> str:
+    """maxnumf or minnumf in an instruction, which gives NaN only for a signalling one: a canonical number is none."""
+    type = e.type("float")
+    a, b = (e.call("canonicalize", "float", value) for value in (a, b))
+    given = f"{type} {a}, {type} {b}, i32 {which}, {type} zeroinitializer, i16 -1, i32 4"
+    return e.op(f"call {type} @llvm.x86.avx512.mask.range.ps.512({given})")
 
 
 def _small_fma(e: Lanes, elem: Scalar, args: list[str]) -> str:

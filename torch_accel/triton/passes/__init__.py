@@ -9,7 +9,7 @@ from ..ir import verify as tile_verify
 from ..ir.core import Operation
 from ..machine import verify
 from ..target import CPU, Target
-from . import buffers, carried, lower, npu
+from . import buffers, carried, full, lower, npu
 from . import fuse as fusion
 
 Pass = Callable[[Operation], Operation]
@@ -22,7 +22,8 @@ def pipeline(*, sram: int | None = None, fuse: bool = True, target: Target = CPU
     return [
         ("carried", carried.carried, False),
         ("lower", lambda module: buffers.free(lower.lower(module, planner)), True),
-        *([] if target.direct_hbm else npu.passes(target, limit)),
+        # The bounds of a DMA need no version without masks.
+        *([("full", full.full, True)] if target.direct_hbm else npu.passes(target, limit)),
         ("plan", lambda module: buffers.plan(module, limit), True),
     ]
 

@@ -1,0 +1,1 @@
+"""What the command ``accel-triton`` is made of."""
