@@ -63,6 +63,7 @@ class _StreamHold:
     def release(self) -> None: ...
 
 class _LaunchLog:
+    def costs(self) -> list[tuple[str, list[int], list[int]]]: ...
     def stop(self) -> list[str]: ...
 
 # bind_sanitizer.cpp
@@ -171,11 +172,13 @@ class _LaunchCache:
 def _load_grid_kernel(
     name: str,
     function: int,
+    cost: int,
     owner: object,
     sram: int,
     sites: list[str],
     parameters: list[tuple[str, str, int]],
     ranges: bool,
+    order: int,
 ) -> _GridKernel: ...
 
 # bind_ipc.cpp

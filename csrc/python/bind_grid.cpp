@@ -362,13 +362,23 @@ void bind_grid(py::module_& m) {
       "_load_grid_kernel",
       torch::wrap_pybind_function([](std::string name,
                                      uintptr_t function,
+                                     uintptr_t cost,
                                      py::object owner,
                                      size_t sram,
                                      const std::vector<std::string>& sites,
                                      const std::vector<ParameterNames>& parameters,
-                                     bool ranges) {
+                                     bool ranges,
+                                     uint32_t order) {
         return std::make_unique<GridKernel>(
-            std::move(name), function, std::move(owner), sram, sites, parameters, ranges);
+            std::move(name),
+            function,
+            cost,
+            std::move(owner),
+            sram,
+            sites,
+            parameters,
+            ranges,
+            order);
       }));
 }
 

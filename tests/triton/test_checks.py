@@ -8,6 +8,8 @@ import triton
 import triton.language as tl
 from expecttest import assert_expected_inline
 
+from torch_accel.testing import hold_stream
+
 pytestmark = pytest.mark.usefixtures("accel")
 
 
@@ -27,7 +29,7 @@ def fault():
     with pytest.raises(torch.AcceleratorError) as raised:
         torch.accel.synchronize()
     text = str(raised.value).splitlines()[0]
-    return re.sub(r"at \S*/test_checks.py:\d+", "at test_checks.py", re.sub("0x[0-9a-f]+", "ADDRESS", text))
+    return re.sub(r"[^ (]*/test_checks.py:[\d:]*\d", "test_checks.py", re.sub("0x[0-9a-f]+", "ADDRESS", text))
 
 
 def test_the_report():
@@ -89,6 +91,83 @@ def fill_too(out, first, n, B: tl.constexpr):
     tl.store(out + first + tl.arange(0, B), 7, mask=tl.arange(0, B) < n)
 
 
+@triton.jit
+def root(x, out, n, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(out + i, tl.sqrt(tl.load(x + i, mask=i < n)), mask=i < n)
+
+
+def test_an_interpreted_launch_waits_for_its_turn():
+    """It is queued behind what its stream does, and the host goes on meanwhile."""
+    x, out = torch.full((100,), -4.0, device="accel"), torch.zeros(100, device="accel")
+    with hold_stream():
+        x.abs_()
+        root[(4,)](x, out, 100, B=32, check="nan")
+        y = out + 1
+        x.fill_(-1)
+    assert y.tolist() == [3.0] * 100
+    x.fill_(4)
+    x[70] = -1
+    root[(4,)](x, out, 100, B=32, check="nan")
+    assert_expected_inline(
+        fault(),
+        """accel kernel failed: root: accel: kernel 'root', program (2, 0, 0), test_checks.py: NaN: sqrt makes one of numbers here, and it is stored in 'out' (test_checks.py)""",
+    )
+    torch.accel.synchronize()
+
+
+def test_an_interpreted_kernel_may_follow_pointers_in_memory():
+    parts = [torch.arange(4.0, device="accel"), torch.arange(4.0, 8.0, device="accel")]
+    table = torch.tensor([part.data_ptr() for part in parts], device="accel")
+    out = torch.zeros(8, device="accel")
+    follow[(2,)](table, out, B=4, check="race")
+    assert out.tolist() == list(range(8))
+    table[1] = 64
+    follow[(2,)](table, out, B=4, check="race")
+    assert "out of bounds: 4 bytes at ADDRESS (lane 0)" in fault()
+
+
+@triton.jit
+def follow(table, out, B: tl.constexpr):
+    i = tl.arange(0, B)
+    part = tl.load(table + tl.program_id(0)).to(tl.pointer_type(tl.float32))
+    tl.store(out + tl.program_id(0) * B + i, tl.load(part + i))
+
+
+@triton.jit
+def scalars(out, a, b, c, d, e, f):
+    at = tl.program_id(2) * tl.num_programs(1) + tl.program_id(1)
+    tl.store(out + at, (a + b + c + e + f + tl.num_programs(0)).to(tl.float64) + d)
+
+
+def test_an_interpreted_kernel_has_all_kinds_of_arguments():
+    out = torch.zeros(6, dtype=torch.float64, device="accel")
+    scalars[(1, 2, 3)](out, True, 7, -(1 << 40), 2.5, 1, 3, check="race")
+    assert out.tolist() == [1 + 7 - (1 << 40) + 2.5 + 1 + 3 + 1] * 6
+    scalars[(1, 0, 3)](out, True, 7, -(1 << 40), 2.5, 1, 4, check="race")
+    assert out[0].item() == 15.5 - (1 << 40)
+
+
+def test_a_captured_launch_is_interpreted_at_each_replay():
+    x, out = torch.ones(32, device="accel"), torch.zeros(32, device="accel")
+    graph = torch.accel.AccelGraph()
+    root[(1,)](x, out, 32, B=32, check="nan")
+    with torch.accel.graph(graph):
+        root[(1,)](x, out, 32, B=32, check="nan")
+    x.fill_(9)
+    graph.replay()
+    assert out.tolist() == [3.0] * 32
+    x.fill_(-9)
+    graph.replay()
+    assert "NaN: sqrt" in fault()
+
+
+def test_cooperative_launches_are_not_interpreted():
+    x = torch.ones(32, device="accel")
+    with pytest.raises(ValueError, match="accel: kernel 'root': programs of a cooperative launch wait for one another"):
+        root[(1,)](x, x, 32, B=32, check="nan", launch_cooperative_grid=True)
+
+
 def test_on_by_default_and_off_on_demand(monkeypatch):
     x = torch.zeros(32, dtype=torch.int32, device="accel")  # in a block of 512 bytes
     fill[(1,)](x, 0, 33, B=64)
@@ -104,8 +183,10 @@ def test_on_by_default_and_off_on_demand(monkeypatch):
 
 def test_unknown_checks_are_refused(monkeypatch):
     x = torch.zeros(64, dtype=torch.int32, device="accel")
-    with pytest.raises(ValueError, match=r"accel: check is 'leak', expected 'none' or a list of oob"):
+    with pytest.raises(ValueError, match=r"accel: check is 'leak', expected 'none' or a list of nan, oob, race"):
         fill[(1,)](x, 0, 64, B=64, check="oob, leak")
     monkeypatch.setenv("TRITON_ACCEL_CHECK", "bounds")
-    with pytest.raises(ValueError, match=r"accel: TRITON_ACCEL_CHECK is 'bounds', expected 'none' or a list of oob"):
+    with pytest.raises(
+        ValueError, match=r"accel: TRITON_ACCEL_CHECK is 'bounds', expected 'none' or a list of nan, oob, race"
+    ):
         fill[(1,)](x, 0, 64, B=128)

@@ -20,7 +20,7 @@ from torch_accel.triton.interpret.engine import KernelFault
 from torch_accel.triton.interpret.launch import launch
 
 pytestmark = pytest.mark.filterwarnings("ignore:tl.make_block_ptr is deprecated")  # old kernels have it
-NATIVE_KINDS = ("oob",)
+NATIVE_KINDS = ("oob", "nan", "race")
 EACH = pytest.mark.parametrize(
     ("kind", "program", "argument"), [pytest.param(*row, id=f"{row[0]}-{row[1].__name__}") for row in PROGRAMS]
 )
@@ -91,7 +91,7 @@ def test_on_accel_the_fault_is_found_at_its_line(accel, kind, program, argument)
     with pytest.raises(torch.AcceleratorError) as raised:
         torch.accel.synchronize()
     text = str(raised.value)
-    line = int(re.search(r"program \(\d+, \d+, \d+\) at \S+\.py:(\d+)", text)[1])
+    line = int(re.search(r"program \(\d+, \d+, \d+\)(?: at|,) \S+\.py:(\d+)", text)[1])
     assert line in faulty_lines(program)
     assert f"'{argument}'" in text
 

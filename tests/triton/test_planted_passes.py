@@ -129,9 +129,9 @@ KERNELS = {
     },
     **{
         f"from {low} to {high}, at {start}": (
-            between, "x:*i32 y:*i32 start:i32 low:i32 high:i32", {"B": 64}, lambda s=start, a=low, h=high: [ints(64), ints(64), s, a, h],
+            between, "x:*i32 y:*i32 start:i32 low:i32 high:i32", {"B": 128}, lambda s=start, a=low, h=high: [ints(128), ints(128), s, a, h],
         )
-        for start, low, high in ((0, 0, 64), (0, 0, 63), (0, 1, 64), (5, -8, 100), ((1 << 31) - 32, -(1 << 31), 10))
+        for start, low, high in ((0, 0, 128), (0, 0, 127), (0, 1, 128), (5, -8, 200), ((1 << 31) - 64, -(1 << 31), 10))
     },
     "moving": (moving, "x:*i32 y:*i32 n:i32 step:i32", {"B": 8}, lambda: [ints(64), ints(8), 5, 4]),
     "swapping": (swapping, "x:*i32 y:*i32 n:i32", {"B": 8}, lambda: [ints(24), ints(24), 5]),
@@ -208,9 +208,9 @@ PLANTED = {
     "one tile after the other": (lower, "root", lambda buf: None, "swapping"),
     "kept elements not written": (lower._Function, "elements", lambda self, op, kept, at: [self.at(value, at) for value in op.operands], "softmax"),
     "no test of a period": (guards, "_period", lambda em, one: [], "modulo 20 from 13"),
-    "masks at the first element": (full._Nest, "ends", lambda self, value, tests, find=full._Nest.ends: find(self, value, tests)[:1] * 2, "from 0 to 63, at 0"),
-    "masks at the wrong end": (full, "_ENDS", dict.fromkeys(full._ENDS, (1, 1)), "from 1 to 64, at 0"),
-    "masks of indices that wrap": (full._Nest, "ends", lambda self, value, tests, find=full._Nest.ends: find(self, value, []), f"from {-(1 << 31)} to 10, at {(1 << 31) - 32}"),
+    "masks at the first element": (full._Nest, "ends", lambda self, value, tests, find=full._Nest.ends: find(self, value, tests)[:1] * 2, "from 0 to 127, at 0"),
+    "masks at the wrong end": (full, "_ENDS", dict.fromkeys(full._ENDS, (1, 1)), "from 1 to 128, at 0"),
+    "masks of indices that wrap": (full._Nest, "ends", lambda self, value, tests, find=full._Nest.ends: find(self, value, []), f"from {-(1 << 31)} to 10, at {(1 << 31) - 64}"),
     "a step less": (carried, "_steps", lambda argument, value, find=carried._steps: find(argument, value)[1:], "moving"),
     "steps twice": (carried, "_steps", lambda argument, value, find=carried._steps: find(argument, value) * 2, "moving"),
     "all buffers in one place": (buffers._Frame, "place", stacked, "attention"),

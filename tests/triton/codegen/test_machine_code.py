@@ -126,7 +126,7 @@ FORMS = {
     },
     **{f"reduce-lanes-{lanes}-{more}": reduction(256, True, "subf", extra=f", lanes = {lanes}, accumulators = {more}") for lanes in (8, 16) for more in (1, 2)},
     **{f"reduce-in-lanes-{count}-{size}": reduction(count, False, "addf", size, 0) for count in (3, 64, 130) for size in (4, 16, 48)},
-    **{f"reduce-in-loop-{count}": reduction(count, True, "subf", 5) for count in (4, 64, 128)},
+    **{f"reduce-in-loop-{count}-{size}": reduction(count, True, "subf", size) for count in (4, 16, 32, 64, 96, 128) for size in (5, 16, 48)},
     **{f"scan-{count}-{reverse}-{vec}": scan(count, reverse, vec, 16) for count in (1, 5, 64) for reverse in (False, True) for vec in (-1, 0)},
     **{f"buffer-{first}-{second}": through_buffer(first, second) for first in (-1, 0, 1) for second in (-1, 0, 1)},
     "buffer, transposed": through_buffer(1, 0, "%i1, %i0", "32x16"),

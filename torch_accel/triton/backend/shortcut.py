@@ -67,6 +67,6 @@ def _prepare(function: Any, grid: Any, arguments: tuple[Any, ...], options: dict
     """Launches Triton's way: what it gives, and the kernel if the next such launch may take the short one."""
     compiled = _TRITONS["run"](function, *arguments, grid=grid, warmup=False, **options)
     launcher = getattr(compiled, "_run", None)
-    if not isinstance(launcher, Launcher) or not launcher.flat:
+    if not isinstance(launcher, Launcher) or not launcher.flat or launcher.interpreted:
         return compiled, None, False
     return compiled, launcher.kernel, launcher.cooperative

@@ -121,7 +121,7 @@ def store(code: Code, op: Operation) -> None:
         memory.scatter(code.lanes(), elem, text, pointer(code, address, True), given)
 
 
-def _element(code: Code, buf: Value, indices: Sequence[Value]) -> tuple[str, str]:
+def element(code: Code, buf: Value, indices: Sequence[Value]) -> tuple[str, str]:
     """Where an element of a buffer is: its pointer in lane 0 and "one", "many" or "next" to it; "each" has a vector of pointers."""
     type = buf.type
     assert isinstance(type, Buf)
@@ -154,7 +154,7 @@ def _element(code: Code, buf: Value, indices: Sequence[Value]) -> tuple[str, str
 def read(code: Code, op: Operation) -> None:
     """An element of a buffer."""
     elem = elem_of(op.results[0].type)
-    place, form = _element(code, op.operands[0], op.operands[1:])
+    place, form = element(code, op.operands[0], op.operands[1:])
     e = code.lanes(form != "one")
     value = memory.gather(e, elem, place, "") if form == "each" else memory.load(e, elem, place)
     code.values[op.result] = Lane(value, form != "one")
@@ -164,7 +164,10 @@ def write(code: Code, op: Operation) -> None:
     """An element of a buffer: of lanes that write the same the last one wins."""
     buf, value, *indices = op.operands
     elem, lane = elem_of(value.type), code.values[value]
-    place, form = _element(code, buf, indices)
+    if op in code.turned:
+        memory.store(code.lanes(), elem, code.spread(lane, elem), code.turned[op])
+        return
+    place, form = element(code, buf, indices)
     if form == "one":
         text = lane.text
         if lane.vector:

@@ -11,7 +11,7 @@ from ..ir import printer
 from ..ir.core import Location, Operation
 from ..ir.types import Ptr, Scalar
 from ..machine.ops import MACHINE, attribute
-from . import control, llvm
+from . import context, control, llvm, outline
 from .bounds import Argument, Bounds
 from .context import BYTES as CONTEXT_BYTES
 from .context import field
@@ -99,10 +99,8 @@ def _function(module: Module, op: Operation, locations: list[Location], bounds: 
     function = Function(module, name, [*head, *arguments, *results], "i32", "internal")
     code = Code(module, function, locations)
     code.frame, code.bounds = attribute(op, "frame"), bounds
-    function.do(f"%offset = load i64, ptr {field(function, 'offset')}")
-    for axis in range(3):
-        function.do(f"%program{axis} = load i32, ptr {field(function, 'program', axis)}")
-        function.do(f"%grid{axis} = load i32, ptr {field(function, 'grid', axis)}")
+    code.divided = sum(1 for _ in outline.nests(block)) >= outline.MANY
+    context.read(function)
     end = code.block(block, [Lane(text) for _, text in arguments])
     control.returns(code, end, [place for _, place in results])
     function.finish()

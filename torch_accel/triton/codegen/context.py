@@ -5,17 +5,25 @@ from __future__ import annotations
 from .emit import Function
 
 # Bytes from the beginning of accelGridContext.
-CONTEXT = {"offset": 8, "program": 16, "grid": 28, "sram": 40, "sram_size": 48, "abort": 56, "fault": 64}
-BYTES = 72
+CONTEXT = {"offset": 8, "program": 16, "grid": 28, "sram": 40, "sram_size": 48, "abort": 56, "fault": 64, "wait": 72}
+BYTES = 80
 # Bytes from the beginning of accelGridFault.
 FAULT = {"kind": 8, "program": 12, "site": 24, "values": 32, "text": 64}
-TEXT = 256
+TEXT = 1024
 ASSERT, OUT_OF_BOUNDS, OTHER = 1, 2, 3
 
 
 def field(function: Function, name: str, index: int = 0) -> str:
     """Pointer to a field of the context, or to a number of one that has three."""
     return function.op(f"getelementptr i8, ptr %context, i64 {CONTEXT[name] + 4 * index}")
+
+
+def read(function: Function) -> None:
+    """Names what a function's instructions take for granted: the distance to the core's own addresses, the program and the grid."""
+    function.do(f"%offset = load i64, ptr {field(function, 'offset')}")
+    for axis in range(3):
+        function.do(f"%program{axis} = load i32, ptr {field(function, 'program', axis)}")
+        function.do(f"%grid{axis} = load i32, ptr {field(function, 'grid', axis)}")
 
 
 def write_fault(function: Function, kind: int, site: int | str, text: str = "") -> str:

@@ -17,6 +17,7 @@ class Module:
     def __init__(self, target: Target) -> None:
         self.target = target
         self.parts: dict[str, str] = {}
+        self.bodies: dict[str, str] = {}  # names of shared functions
 
     def declare(self, name: str, result: str, arguments: Sequence[str]) -> None:
         """A function of the C library."""
@@ -27,6 +28,14 @@ class Module:
         if name not in self.parts:
             self.parts[name] = ""  # keeps its place before what it needs
             self.parts[name] = make()
+
+    def shared(self, prefix: str, function: Function) -> str:
+        """Adds a function that has no name yet, unless there is one with the same text; gives the name."""
+        text = function.text()
+        if text not in self.bodies:
+            function.name = self.bodies[text] = f"{prefix}{len(self.bodies)}"
+            function.finish()
+        return self.bodies[text]
 
     def text(self) -> str:
         """The module, as LLVM reads it."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ..ir.core import Operation
 from ..ir.types import F32, F64, Ptr, Scalar, element
 from ..machine.ops import attribute
-from . import access, atomics, bounds, buffers, control, debug, extern, loops, matrix, scalars
+from . import access, atomics, bounds, buffers, control, debug, extern, loops, matrix, outline, reductions, scalars
 from .values import Code, elem_of, literal
 
 Handler = Callable[[Code, Operation], None]
@@ -95,9 +95,9 @@ HANDLERS: dict[str, Handler] = {
     "atomic_cas": atomics.cas,
     "read": access.read,
     "write": access.write,
-    "loop": bounds.versions(loops.loop),
-    "vreduce": bounds.versions(loops.vreduce),
-    "vscan": bounds.versions(loops.vscan),
+    "loop": bounds.versions(outline.divided(loops.loop)),
+    "vreduce": bounds.versions(reductions.vreduce),
+    "vscan": bounds.versions(outline.divided(loops.vscan)),
     "alloc": buffers.alloc,
     "recast": buffers.recast,
     "data": buffers.data,

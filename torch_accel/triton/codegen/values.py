@@ -33,6 +33,8 @@ class Code:
     def __init__(self, module: Module, function: Function, locations: list[Location]) -> None:
         self.module, self.function, self.locations = module, function, locations
         self.values: dict[Value, Lane] = {}
+        self.turned: dict[Operation, str] = {}  # where a write's lanes go that lie apart in their buffer
+        self.divided = False  # whether nests are functions of their own
         self.width = 0
         self.frame = 0
         #: what accesses are checked against; None: nothing is checked
@@ -93,12 +95,16 @@ class Code:
 
     def block(self, block: Block, arguments: Sequence[Lane]) -> Operation:
         """Writes the operations of a block; gives its terminator."""
+        self.values.update(zip(block.arguments, arguments))
+        self.operations(block.operations[:-1])
+        return block.terminator
+
+    def operations(self, operations: Sequence[Operation]) -> None:
+        """Writes operations."""
         from .operators import HANDLERS
 
-        self.values.update(zip(block.arguments, arguments))
-        for op in block.operations[:-1]:
+        for op in operations:
             HANDLERS[op.name](self, op)
-        return block.terminator
 
     def results(self, block: Block, arguments: Sequence[Lane]) -> list[str]:
         """What a body gives, as vectors where lanes run together."""

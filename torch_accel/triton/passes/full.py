@@ -13,7 +13,7 @@ from ..ir.core import Block, Operation, Region, Value
 from ..ir.types import I1, Constant, Scalar, Type
 from ..machine.ops import BODIES, attribute, groups
 
-SMALL = 64  # iterations of a nest that is left as it is
+SMALL = 128  # a nest of fewer iterations is left as it is
 _ENDS = {
     "slt": (1, 0),
     "sle": (1, 0),

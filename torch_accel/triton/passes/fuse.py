@@ -21,6 +21,7 @@ from .lanes import ELEMENTS, unit_reshape
 COSTS = {"divf": 6, "sqrt": 6, "remf": 12, "divsi": 8, "divui": 8, "remsi": 8, "remui": 8}
 FUNCTION = 16  # exp and kin
 GATHER = 8
+KEEPING = ("reduce", "scan", "dot", "dot_scaled")  # they may use a tile that another reduction or scan has written
 FREE = ("const", "iota", "splat", "broadcast", "expand", "trans", "reshape", "split", "poison")
 DEEP = 64  # operations on the way to a leaf, at most
 SMALL = 12  # operations on indices only that are done again anywhere
@@ -122,10 +123,13 @@ class _Fuse:
         """Puts a tile into ``inline`` if it may and should be; its uses are decided already."""
         users = self.order.users.get(value, [])
         points = self.points[value] = self.read_at(value)
-        if op.name not in ELEMENTS or self.forced(value, users):
+        if op.name not in ELEMENTS:
             return
-        if self.worth(op, value, points) and (op.name != "load" or self.legal(op, points)):
+        forced = self.forced(value, users)
+        if not forced and self.worth(op, value, points) and (op.name != "load" or self.legal(op, points)):
             self.plan.inline.add(value)
+            return
+        if forced and any(user.name not in KEEPING for user in users):
             return
         first = min(points, key=self.order.number.__getitem__, default=op)
         if (
