@@ -1,5 +1,7 @@
 """The npu: kernels of the corpus give the bits of the tile IR there, whenever its DMA moves; how it stages, tiles and doubles."""
 
+import zlib
+
 import numpy as np
 import pytest
 from expecttest import assert_expected_inline
@@ -21,7 +23,9 @@ from torch_accel.triton.passes import npu as chip
 from torch_accel.triton.target import CPU, NPU
 
 NAMES = list(cases())
-SAMPLE = [name for number, name in enumerate(NAMES) if number % 3 == 0 or name in ("matmul", "attention", "softmax")]
+# By name, so that a new kernel changes no other's place in it.
+ALWAYS = ("matmul", "attention", "softmax")
+SAMPLE = [name for name in NAMES if zlib.crc32(name.encode()) % 3 == 0 or name in ALWAYS]
 
 
 @pytest.mark.parametrize("name", [*SAMPLE, *(case.name for case in npu.CASES)])
@@ -90,11 +94,11 @@ attention: 28 moved; 6 windows, 4 indexed, 0 masked, 2 doubled, 2 mma""",
 
 
 def test_how_many_kernels_are_doubled():
-    modules = {name: npu.npu_ir(name) for name in [*SAMPLE, *(case.name for case in npu.CASES)]}
+    modules = {name: npu.npu_ir(name) for name in (*ALWAYS, *(case.name for case in npu.CASES))}
     found = [name for name, module in modules.items() if doubled(module)]
     assert_expected_inline(
         f"{len(found)} of {len(modules)}: {', '.join(found)}",
-        """8 of 112: matmul, attention, blurred, copy-large, tripled, summed-63, summed-3, summed-41""",
+        """7 of 15: matmul, attention, copy-large, tripled, summed-63, summed-3, summed-41""",
     )
 
 
