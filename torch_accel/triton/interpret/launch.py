@@ -10,6 +10,7 @@ import numpy as np
 
 from .. import frontend, passes
 from ..ir import reader
+from ..target import CPU, Target
 from . import machine, raw, tile, validate
 from .checks import CheckedMemory, Checks
 from .descriptor import Descriptor
@@ -33,6 +34,8 @@ def launch(
     level: str = "tile",
     say: Callable[[str], None] = print,
     check: Checks | None = None,
+    target: Target = CPU,
+    dma: str | int = "late",
     **constants: Any,
 ) -> None:
     """Runs every program of the grid, in ascending order, on this thread; arrays are written in place.
@@ -40,8 +43,8 @@ def launch(
     ``arguments`` are the kernel's parameters but the constexpr ones, which are given by name. Arrays must be C-contiguous; bf16 and
     the 8-bit floats are arrays of their bits (uint16, uint8), and ``signature`` names their type: ``{"x": "*bf16"}``. A Python int is
     an i32, or an i64 if it needs one; a float is an fp32; a ``descriptor.Descriptor`` is a tensor descriptor. ``level`` is "tile", the
-    tile IR, "ttir", Triton's IR decoded apart from it, or "machine", what code is made of. ``say`` takes the lines of
-    ``device_print``. ``check`` looks for more than accesses out of bounds.
+    tile IR, "ttir", Triton's IR decoded apart from it, or "machine", what is made of it for a ``target``. ``dma`` says
+    when DMA moves its elements, where the target has it: "late", "early" or a seed. ``say`` takes the lines of ``device_print``. ``check`` looks for more than accesses out of bounds.
 
     With ``TRITON_ACCEL_STRICT=1`` in the environment the kernel is compiled in strict mode, but at "ttir". With
     ``TRITON_ACCEL_VERIFY=each`` a kernel without checks runs at all levels and after every pass, and a difference in any bit raises
@@ -56,6 +59,8 @@ def launch(
         raise ValueError(
             f"accel: the check 'nan' follows values through the tile IR; level is '{level}', expected 'tile'"
         )
+    if target is not CPU and level != "machine":
+        raise ValueError(f"accel: target '{target.name}' has code at the level 'machine'; level is '{level}'")
     names = [name for name in kernel.arg_names if name not in constants]
     if len(names) != len(arguments):
         raise TypeError(
@@ -72,7 +77,7 @@ def launch(
     names, arguments = [name for name, _ in opened], tuple(value for _, value in opened)
     module = reader.read(frontend.ttir(kernel, types, constants, options=options))
     if os.environ.get("TRITON_ACCEL_VERIFY") == "each" and check is None:
-        validate.validate(module, kernel.fn.__name__, grid, arguments, say, strict=options.strict)
+        validate.validate(module, kernel.fn.__name__, grid, arguments, say, strict=options.strict, target=target)
         return
     memory = Memory() if check is None else CheckedMemory(check)
     # The larger one first: the smaller may be a part of it.
@@ -84,7 +89,8 @@ def launch(
         return
     lowered = frontend.lowered(module, strict=options.strict)
     if level == "machine":
-        machine.run(passes.machine_ir(lowered), kernel.fn.__name__, grid, passed, memory, say)
+        made = passes.machine_ir(lowered, target=target)
+        machine.run(made, kernel.fn.__name__, grid, passed, memory, say, schedule=dma)
         return
     tile.run(lowered, kernel.fn.__name__, grid, passed, memory, say)
 

@@ -18,8 +18,8 @@ from ..ir import floats
 from ..ir.core import Operation, Region, Value
 from ..ir.types import I1, Buf, Ptr, Scalar, Tile, Type, element
 from ..machine.ops import attribute, groups
-from . import arithmetic, fold, matrix, tile
-from .engine import Array, Engine, Handler, shown
+from . import arithmetic, dma, fold, matrix, tile
+from .engine import Array, Engine, Handler, KernelFault, shown
 from .memory import Memory, MemoryFault
 
 POISON = 0xA5  # what the bytes of a new buffer are
@@ -33,18 +33,23 @@ def run(
     memory: Memory,
     say: Callable[[str], None] = print,
     group: int = 0,
+    schedule: str | int = "late",
 ) -> None:
-    """Runs a kernel of a verified module: ``arguments`` are addresses of ``memory`` and numbers. Raises KernelFault."""
+    """Runs a kernel of a verified module: ``arguments`` are addresses of ``memory`` and numbers. Raises KernelFault.
+
+    ``schedule`` says when DMA moves its elements: "early", "late" or a seed (``dma.Schedule``).
+    """
     functions = {op.attributes["name"]: op for op in module.regions[0].block.operations}
-    _Core(functions, HANDLERS, memory, grid, say, group).programs(kernel, arguments)
+    _Core(functions, HANDLERS, memory, grid, say, group, schedule).programs(kernel, arguments)
 
 
 class _Core(Engine):
     """``lanes`` is the shape of the lanes that run together; () at core level. ``sram`` are the bytes of all frames."""
 
     def __init__(self, *given: Any) -> None:
-        *base, self.group = given
+        *base, self.group, schedule = given
         super().__init__(*base)
+        self.dma = dma.Dma(self.memory, dma.Schedule(schedule))
         self.lanes: tuple[int, ...] = ()
         self.sram = np.empty(0, np.uint8)
         self.frame = 0
@@ -52,6 +57,15 @@ class _Core(Engine):
     def programs(self, kernel: str, arguments: Sequence[Any]) -> None:
         self.sram = np.empty(attribute(self.functions[kernel], "sram"), np.uint8)
         super().programs(kernel, arguments)
+
+    def function(self, function: Operation, arguments: Sequence[Array]) -> list[Array]:
+        results = super().function(function, arguments)
+        if function.attributes["name"] == self.kernel:
+            try:
+                self.dma.end()
+            except MemoryFault as fault:
+                raise KernelFault(self.kernel, self.program, function.location, str(fault), fault.kind, "") from None
+        return results
 
     def operand(self, value: Value) -> Array:
         found = self.values[value]
@@ -282,6 +296,7 @@ HANDLERS: dict[str, Any] = {
     "free": lambda engine, op, args: args[0].reshape(-1).view(np.uint8).fill(POISON),
     "data": _data,
     "recast": lambda engine, op, args: [args[0].reshape(op.results[0].type.shape)],
+    **dma.HANDLERS,
     "copy": lambda engine, op, args: np.copyto(args[0], args[1]),
     "read": _read,
     "write": _write,

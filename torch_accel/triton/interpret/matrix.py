@@ -13,8 +13,9 @@ from .arithmetic import fma, wrapped
 
 Array = NDArray[Any]
 GROUP = 32  # elements of the shared dimension that have one scale
-_E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], dtype=np.float32)
-_SCALED = {"e4m3": Scalar("f8e4m3fn"), "e5m2": Scalar("f8e5m2"), "bf16": BF16, "fp16": F16}
+# what the codes of e2m1 and the other kinds of scaled products stand for
+E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], dtype=np.float32)
+SCALED = {"e4m3": Scalar("f8e4m3fn"), "e5m2": Scalar("f8e5m2"), "bf16": BF16, "fp16": F16}
 
 
 def dot(a: Array, b: Array, acc: Array, a_type: Scalar, b_type: Scalar, acc_type: Scalar) -> Array:
@@ -37,9 +38,9 @@ def unpack(bits: Array, kind: str, elem: Scalar, axis: int) -> Array:
     """Numbers (float32) of a scaled product's operand; e2m1 has two in a byte along ``axis``, the lower half first."""
     if kind == "e2m1":
         byte = np.moveaxis(bits.view(np.uint8), axis, -1)
-        pairs = np.stack([_E2M1[byte & 15], _E2M1[byte >> 4]], axis=-1)
+        pairs = np.stack([E2M1[byte & 15], E2M1[byte >> 4]], axis=-1)
         return np.moveaxis(pairs.reshape(*byte.shape[:-1], -1), -1, axis)
-    return decode(_SCALED.get(kind, elem), bits.view(np.uint8) if elem.width == 8 else bits)
+    return decode(SCALED.get(kind, elem), bits.view(np.uint8) if elem.width == 8 else bits)
 
 
 def scale(numbers: Array, exponents: Array | None) -> Array:

@@ -41,6 +41,8 @@ def levels(module: Operation, strict: bool = False, **options: Any) -> Iterator[
             continue
         machine_verify.verify(module)
         yield name, machine.run, module
+    for schedule in ("early", 1) if any(op.name == "dma_start" for op in module.walk()) else ():
+        yield f"dma {schedule}", functools.partial(machine.run, schedule=schedule), module
     yield f"{GROUP} lanes at a time", functools.partial(machine.run, group=GROUP), module
 
 

@@ -10,7 +10,7 @@ from .core import UNKNOWN, Block, Location, Operation, Region, Value
 from .ops import OPERATORS, Operator
 from .printer import LITERALS
 from .scanner import NUMBER, VALUE, WORD, Scanner, bits_of_text, pattern
-from .types import FLOAT_WIDTHS, Buf, Constant, Ptr, Scalar, Tile, Type, View, element
+from .types import FLOAT_WIDTHS, Buf, Constant, Ptr, Scalar, Tile, Token, Type, View, element
 
 _SCALAR = pattern(rf"(?:i\d+|{'|'.join(sorted(FLOAT_WIDTHS, key=len, reverse=True))})\b")
 _DIMENSION = pattern(r"(\d+)x")
@@ -231,6 +231,8 @@ class _Text(Scanner):
         name = self.match(_SCALAR)
         if name:
             return Scalar(name)
+        if self.take("token"):
+            return Token()
         if self.take("ptr<"):
             elem = self.type()
             self.expect(",")

@@ -85,8 +85,8 @@ class View:
 class Buf:
     """Storage of ``shape`` elements, only in the machine IR. ``layout`` says where an element lies: ``row`` is row-major, without gaps.
 
-    ``space`` is ``sram`` (of the core that runs the program) or ``const`` (of the object, never written); ``align`` is in bytes. An i1
-    takes a byte, an address eight.
+    ``space`` is ``sram`` (of the core that runs the program), ``const`` (of the object, never written) or ``hbm`` (what a DMA moves: layout
+    ``strided`` or ``indexed``, and no storage of its own); ``align`` is in bytes. An i1 takes a byte, an address eight.
     """
 
     shape: tuple[int, ...]
@@ -112,6 +112,14 @@ class Buf:
 
 
 @dataclass(frozen=True, slots=True)
+class Token:
+    """A DMA that is under way, only in the machine IR."""
+
+    def __str__(self) -> str:
+        return "token"
+
+
+@dataclass(frozen=True, slots=True)
 class Function:
     """Types of a function's arguments and results."""
 
@@ -132,7 +140,7 @@ class Opaque:
         return self.text
 
 
-Type = Scalar | Ptr | Tile | View | Buf | Function | Opaque
+Type = Scalar | Ptr | Tile | View | Buf | Token | Function | Opaque
 
 I1, I8, I16, I32, I64 = (Scalar(f"i{width}") for width in (1, 8, 16, 32, 64))
 F16, BF16, F32, F64 = (Scalar(name) for name in ("f16", "bf16", "f32", "f64"))

@@ -32,7 +32,16 @@ MACHINE: dict[str, Operator] = {
     "copy": operator("target source", 0, "read write", rule=own.copy),
     "read": operator("buf indices*", effects="read", rule=own.read),
     "write": operator("buf value indices*", 0, "write", rule=own.write),
+    "slot": operator("buf index", rule=own.slot),
     "histogram": operator("target values mask?", 0, "read write", rule=own.histogram),
+    # between HBM and SRAM
+    "window": operator("base offset strides* starts* limits*", bounds=(), compare=(), rule=own.window),
+    "indexed": operator("addresses", rule=own.indexed),
+    "dma_start": operator(
+        "target source go? mask?", 1, "read write", queue=0, independent=0, volatile=False, rule=own.dma_start
+    ),
+    "dma_done": operator(rule=own.token),
+    "dma_wait": operator("token", 0, "read write", rule=own.dma_wait),
     # lanes
     "loop": operator(results=0, regions=1, dims=REQUIRED, vec=-1, unroll=1, rule=own.loop),
     "vreduce": operator(results=None, regions=2, count=REQUIRED, lanes=16, accumulators=4, vector=True, rule=own.vreduce),

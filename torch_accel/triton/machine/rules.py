@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..ir.core import Operation, Value
 from ..ir.rules import expect, types
-from ..ir.types import I1, I32, I64, Buf, Constant, Ptr, Scalar, Tile, Type
+from ..ir.types import I1, I32, I64, Buf, Constant, Ptr, Scalar, Tile, Token, Type
 
 Errors = Iterator[str]
 
@@ -75,6 +75,8 @@ def _writable(value: Value) -> Errors:
 def _element(op: Operation, buf: Type, elem: Type, places: list[Value]) -> Errors:
     yield from _buffer("the first operand", buf)
     if isinstance(buf, Buf):
+        if buf.space == "hbm":
+            yield "it accesses hbm, which only a DMA does"
         yield from expect("the element type", elem, buf.elem)
         yield from expect("the indices' types", types(places), [I32] * len(buf.shape))
 
@@ -88,6 +90,85 @@ def write(op: Operation) -> Errors:
     """An index for each dimension, a value of the element type, a buffer that can be written."""
     yield from _element(op, op.operands[0].type, op.operands[1].type, op.operands[2:])
     yield from _writable(op.operands[0])
+
+
+def slot(op: Operation) -> Errors:
+    """A buffer without its first dimension, in whose number the i32 is."""
+    source, index, result = op.operands[0].type, op.operands[1].type, op.results[0].type
+    if not isinstance(source, Buf) or not isinstance(result, Buf) or not source.shape:
+        yield f"{source} to {result}, expected buffers"
+        return
+    yield from expect("the index's type", index, I32)
+    yield from expect("the shape", result.shape, source.shape[1:])
+    same = [(one.elem, one.space, one.layout) for one in (source, result)]
+    yield from expect("element type, space and layout", same[1], same[0])
+
+
+COMPARISONS = ("slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
+
+
+def window(op: Operation) -> Errors:
+    """A strided buffer in hbm: an i64 stride for each dimension; of each bound its dimension, comparison, start and limit."""
+    type = op.results[0].type
+    sizes = op.segments or (1, 1, 0, 0, 0)
+    strides, rest = op.operands[2 : 2 + sizes[2]], op.operands[2 + sizes[2] :]
+    base, offset = types(op.operands[:2])
+    if not isinstance(type, Buf) or (type.space, type.layout) != ("hbm", "strided"):
+        yield f"the result type is {type}, expected a strided buffer in hbm"
+        return
+    yield from expect("the base", base, Ptr(type.elem))
+    yield from expect("the type of offset and strides", [offset, *types(strides)], [I64] * (1 + len(type.shape)))
+    bounds, compare = op.attributes.get("bounds", ()), op.attributes.get("compare", ())
+    yield from expect("the number of starts, limits and comparisons", [*sizes[3:], len(compare)], [len(bounds)] * 3)
+    for one in bounds:
+        if not 0 <= one < len(type.shape):
+            yield f"a bound is of dimension {one}, expected one of {type}"
+    for one in compare:
+        if one not in COMPARISONS:
+            yield f"a bound's comparison is '{one}', expected one of {', '.join(COMPARISONS)}"
+    for start, limit in zip(rest[: len(bounds)], rest[len(bounds) :]):
+        yield from expect("the limit's type", limit.type, start.type)
+        if start.type not in (I32, I64):
+            yield f"a start is {start.type}, expected i32 or i64"
+
+
+def indexed(op: Operation) -> Errors:
+    """An indexed buffer in hbm: an address for each element, in SRAM."""
+    addresses, type = op.operands[0].type, op.results[0].type
+    if not isinstance(type, Buf) or (type.space, type.layout) != ("hbm", "indexed"):
+        yield f"the result type is {type}, expected an indexed buffer in hbm"
+    elif not isinstance(addresses, Buf) or addresses.space != "sram":
+        yield f"the addresses are {addresses}, expected a buffer in sram"
+    else:
+        yield from expect("the addresses", (addresses.shape, addresses.elem), (type.shape, Ptr(type.elem)))
+
+
+def token(op: Operation) -> Errors:
+    """A token."""
+    yield from expect("the result type", op.results[0].type, Token())
+
+
+def dma_start(op: Operation) -> Errors:
+    """Buffers of one shape and element type, one of them in hbm, one in sram; an i1 and a buffer of i1 in sram if any."""
+    yield from token(op)
+    target, source = types(op.operands[:2])
+    if not isinstance(target, Buf) or not isinstance(source, Buf):
+        yield f"{source} to {target}, expected buffers"
+        return
+    yield from expect("the source", (source.shape, source.elem), (target.shape, target.elem))
+    if {target.space, source.space} != {"hbm", "sram"}:
+        yield f"it moves from {source.space} to {target.space}, expected hbm and sram"
+    sizes = op.segments or (1, 1, len(op.operands) - 2, 0)
+    rest = types(op.operands[2:])
+    yield from expect("go", rest[: sizes[2]], [I1] * sizes[2])
+    for mask in rest[sizes[2] :]:
+        if not isinstance(mask, Buf) or (mask.shape, mask.elem, mask.space) != (target.shape, I1, "sram"):
+            yield f"the mask is {mask}, expected a buffer of i1 in sram, of the shape of {target}"
+
+
+def dma_wait(op: Operation) -> Errors:
+    """A token."""
+    yield from expect("the operand", op.operands[0].type, Token())
 
 
 def histogram(op: Operation) -> Errors:

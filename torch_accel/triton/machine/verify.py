@@ -6,18 +6,43 @@ from collections.abc import Iterator
 
 from ..ir import verify as base
 from ..ir.core import Block, Operation, Value
-from ..ir.types import Buf, Ptr, Scalar
-from .ops import BODIES, MACHINE, groups, indices
+from ..ir.types import Buf, Ptr, Scalar, Token
+from ..target import Target
+from . import flights
+from .ops import BODIES, MACHINE, attribute, groups, indices
 
 # Operators that run once for a program, and those that need lanes.
-_CORE = ("alloc", "free", "data", "recast", "copy", "histogram", "mma", "mma_scaled", "return")
-_MAKES = ("alloc", "data", "recast")
+_DMA = ("window", "indexed", "dma_start", "dma_done", "dma_wait")
+_CORE = ("alloc", "free", "data", "recast", "copy", "histogram", "mma", "mma_scaled", "return", "slot", *_DMA)
+_MAKES = ("alloc", "data", "recast", "slot", "window", "indexed")
+_MEMORY = ("load", "store", "atomic_rmw", "atomic_cas")
 
 
-def verify(module: Operation) -> None:
-    """Raises IRError for the first fault of a module of the machine IR; the text names operation and line."""
+def verify(module: Operation, target: Target | None = None) -> None:
+    """Raises IRError for the first fault of a module of the machine IR, also for what the target cannot do; the text names operation and line."""
     base.verify(module, MACHINE)
     base.check(module, tuple(_levels(module)))
+    base.check(module, tuple(_abilities(module, target)) if target is not None else ())
+    base.check(module, tuple(flights.faults(module)))
+
+
+def _abilities(module: Operation, target: Target, lane: bool = False) -> Iterator[tuple[Operation, str]]:
+    """What the target cannot do."""
+    for region in module.regions:
+        for op in region.block.operations:
+            if lane and op.name in _MEMORY and not target.direct_hbm:
+                yield op, f"a lane accesses hbm, which {target.name} does by DMA only"
+            if op.name == "dma_start" and not 0 <= attribute(op, "queue") < target.queues:
+                yield op, f"the queue is {attribute(op, 'queue')}, {target.name} has {target.queues}"
+            if op.name in ("mma", "mma_scaled") and target.mma and _product(op) not in target.mma:
+                yield op, f"a product of {_product(op)}, {target.name} has {', '.join(map(str, target.mma))}"
+            yield from _abilities(op, target, lane or op.name in BODIES)
+
+
+def _product(op: Operation) -> tuple[int, ...]:
+    """M, N and K of a product, behind the sizes of its batches; none for a scaled one."""
+    shapes = [value.type.shape for value in op.operands[:2] if isinstance(value.type, Buf)]
+    return (*shapes[0], shapes[1][-1]) if op.name == "mma" else ()
 
 
 def _levels(module: Operation) -> Iterator[tuple[Operation, str]]:
@@ -34,7 +59,7 @@ def _block(block: Block, bodies: list[Operation]) -> Iterator[tuple[Operation, s
     made: set[Value] = set()
     for op in block.operations:
         for value in op.results:
-            if not isinstance(value.type, (Scalar, Ptr)) and op.name not in _MAKES:
+            if not isinstance(value.type, (Scalar, Ptr, Token)) and op.name not in _MAKES:
                 yield op, f"a result is {value.type}, expected a scalar or a pointer"
         if bodies and op.name in _CORE:
             yield op, "it stands in a loop over lanes"
@@ -63,10 +88,10 @@ def _block(block: Block, bodies: list[Operation]) -> Iterator[tuple[Operation, s
 
 
 def _recasts(block: Block, buf: Value) -> set[Value]:
-    """The recasts of a buffer in its block, and theirs."""
+    """The recasts and slots of a buffer in its block, and theirs."""
     found = {buf}
     for op in block.operations:
-        if op.name == "recast" and op.operands[0] in found:
+        if op.name in ("recast", "slot") and op.operands[0] in found:
             found.add(op.result)
     return found
 

@@ -7,8 +7,9 @@ import functools
 from ..ir.core import Block, Location, Operation, Value
 from ..ir.types import Buf
 from ..machine.ops import attribute
+from ..target import CPU
 
-SRAM = 2 << 20  # bytes of a core that one program may have, unless the target says otherwise
+SRAM = CPU.sram
 
 
 def free(module: Operation) -> Operation:
