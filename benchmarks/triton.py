@@ -1,6 +1,7 @@
 """Triton kernels on accel against torch's own operators on CPU tensors: base/other, more is better.
 
     OMP_NUM_THREADS=1 python -m benchmarks.triton
+    OMP_NUM_THREADS=1 python -m benchmarks.triton --page   # also writes docs/triton.json and the table of docs/triton.md
 
 ``OMP_NUM_THREADS`` is the cores of both: of torch, and of the device (``ACCEL_CORES``, unless it is set). harness.py says
 what is printed. The results are compared before they are timed.
@@ -17,6 +18,7 @@ if "OMP_NUM_THREADS" in os.environ:
 import torch
 
 from benchmarks import triton_kernels as kernels
+from benchmarks import triton_page
 from benchmarks.harness import Target, Work, Workload, main, tensors
 
 F = torch.nn.functional
@@ -143,4 +145,8 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--serve"]:
         serve(sys.argv[2])
     else:
-        main(__doc__, WORKLOADS, base="torch on the CPU", other="Triton on accel")
+        page = "--page" in sys.argv
+        argv = [word for word in sys.argv[1:] if word != "--page"]
+        done = main(__doc__, WORKLOADS, base="torch on the CPU", other="Triton on accel", argv=argv)
+        if page:
+            triton_page.write(done, [workload.name for workload in WORKLOADS])

@@ -63,6 +63,7 @@ class _StreamHold:
     def release(self) -> None: ...
 
 class _LaunchLog:
+    def costs(self) -> list[tuple[str, list[int], list[int]]]: ...
     def stop(self) -> list[str]: ...
 
 # bind_sanitizer.cpp
@@ -105,6 +106,9 @@ def _sanitizer_mode() -> str: ...
 def _sanitizer_reports(clear: bool) -> list[_SanitizerReport]: ...
 def _sanitizer_host_access(tensor: torch.Tensor, name: str, write: bool) -> None: ...
 def _sanitizer_stats() -> list[int]: ...
+def _track_unwritten() -> None: ...
+def _unwritten(begin: int, bytes: int) -> list[tuple[int, int]]: ...
+def _wrote_only(ranges: list[tuple[int, int]]) -> None: ...
 
 # module.cpp
 def _init() -> None: ...
@@ -155,27 +159,28 @@ def _forbid_in_capture(call: str) -> None: ...
 class _GridKernel:
     def launch(self, x: int, y: int, z: int, stream: int, cooperative: bool, args: tuple[Any, ...]) -> None: ...
 
-class _LaunchCache:
-    def __init__(
-        self,
-        names: list[str],
-        constant: list[bool],
-        defaults: list[object],
-        missing: object,
-        descriptor: type,
-        knobs: object,
-        prepare: Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], tuple[Any, _GridKernel | None, bool]],
-    ) -> None: ...
-    def launch(self, function: object, grid: object, *args: Any, **kwargs: Any) -> Any: ...
-
+def _make_launch_cache(
+    names: list[str],
+    constant: list[bool],
+    defaults: list[object],
+    missing: object,
+    descriptor: type,
+    knobs: object,
+    prepare: Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], tuple[Any, _GridKernel | None, bool]],
+) -> object: ...
+def _make_getitem(
+    driver: object, driver_class: type, usual: Callable[[Any, Any], Any], make: Callable[[Any], object]
+) -> Callable[[Any, Any], Any]: ...
 def _load_grid_kernel(
     name: str,
     function: int,
+    cost: int,
     owner: object,
     sram: int,
     sites: list[str],
     parameters: list[tuple[str, str, int]],
     ranges: bool,
+    order: int,
 ) -> _GridKernel: ...
 
 # bind_ipc.cpp

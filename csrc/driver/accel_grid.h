@@ -5,7 +5,7 @@
 // A kernel is a function in this process that runs one program. The programs of a grid are claimed
 // in ascending order (x fastest) from one counter, by as many cores as the launch has, and run to
 // their end: a program may wait for an earlier one, and for a later one in a cooperative launch
-// only.
+// only. Other orders are for finding kernels that depend on it.
 #pragma once
 
 #include "accel.h"
@@ -20,7 +20,13 @@ enum {
   accelGridFaultAssert = 1, // an assertion of the kernel's own
   accelGridFaultBounds = 2, // an access outside of an argument's memory
   accelGridFaultOther = 3,
+  accelGridFaultStuck = 4, // a loop waits, and no program ends: the driver's own finding
 };
+
+enum { accelGridAscending = 0, accelGridReverse = 1, accelGridShuffled = 2 };
+
+// The site of a fault whose text says all, program and place too.
+#define ACCEL_GRID_NO_SITE UINT32_MAX
 
 // Where a program says what is wrong, before it returns a value that is not 0.
 typedef struct accelGridFault {
@@ -29,7 +35,7 @@ typedef struct accelGridFault {
   uint32_t program[3]; // set by the driver
   uint32_t site; // index into accelModuleInfo::sites
   int64_t values[4]; // what the message is about; the driver does not read them
-  char text[256]; // what is wrong, without a full stop; empty: the driver says it by kind
+  char text[1024]; // what is wrong, without a full stop; empty: the driver says it by kind
 } accelGridFault;
 
 // Handed to each program, in turn, by the core that runs it.
@@ -43,6 +49,10 @@ typedef struct accelGridContext {
   volatile uint32_t* abort; // not 0: the device is aborted or another program failed, so a loop
                             // that waits for something is to return
   void* fault; // an accelGridFault
+  // For a loop that waits for another program and has paused in vain: gives the host's core to
+  // other threads. `turns` goes up from call to call and begins anew with each loop. Not 0: nothing
+  // has moved for ACCEL_WATCHDOG_S, `fault` is written, and the program is to return.
+  int32_t (*wait)(const struct accelGridContext* context, uint32_t site, uint64_t turns);
 } accelGridContext;
 
 // 0, or not 0 when it has written `fault`. `args` are the launch's bytes, 16-byte aligned. Runs
@@ -82,6 +92,7 @@ typedef struct accelGridLaunch {
   uint32_t cores; // at most so many run programs at the same time; 0: all that the device has
   uint32_t
       cooperative; // 1: all programs run at the same time, so that they may wait for one another
+  uint32_t order; // in which programs are claimed: accelGridAscending ...
   const void* args; // copied
   size_t args_bytes;
   // Optional: what is known of this launch, as for accelLaunchBegin. A null name is the module's;

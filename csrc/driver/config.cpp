@@ -138,6 +138,17 @@ accelError_t read_cores(Config* config) {
   }
   config->cores = static_cast<uint32_t>(cores.value_or(std::min(os::host_cores(), kMaxCores)));
 
+  std::optional<uint64_t> watchdog;
+  if (const accelError_t code = read_number(
+          "ACCEL_WATCHDOG_S",
+          0,
+          1'000'000'000,
+          "seconds that a loop of a kernel may wait while no program ends; 0: any number",
+          &watchdog)) {
+    return code;
+  }
+  config->watchdog = watchdog.value_or(kDefaultWatchdogSeconds) * 1'000'000'000;
+
   const std::optional<std::string> value = variable("ACCEL_SRAM");
   const std::optional<uint64_t> bytes = value ? parse_bytes(*value) : kDefaultSramBytes;
   if (!bytes || *bytes < os::kPageBytes || *bytes > kMostSramBytes) {

@@ -11,6 +11,7 @@ namespace accel::driver {
 constexpr int kMaxDevices = 64;
 constexpr uint64_t kSegmentBytes = uint64_t{2} << 20; // granule of accelMalloc
 constexpr uint64_t kMaxCores = 1024;
+constexpr uint64_t kDefaultWatchdogSeconds = 60;
 constexpr uint64_t kDefaultSramBytes = uint64_t{2} << 20;
 constexpr uint64_t kMostSramBytes = uint64_t{1} << 30;
 
@@ -21,6 +22,8 @@ struct Config {
   uint64_t delay = 0; // ACCEL_DELAY_US, in nanoseconds: workers wait before each record
   std::optional<uint64_t> schedule_seed; // ACCEL_SCHEDULE_SEED: workers wait at random
   uint32_t cores = 1; // ACCEL_CORES: programs of a grid that run at the same time
+  uint64_t watchdog =
+      0; // ACCEL_WATCHDOG_S, in nanoseconds: a waiting loop of a grid ends; 0: never
   uint64_t sram = 0; // ACCEL_SRAM: bytes of scratch memory per core, a multiple of a page
 };
 

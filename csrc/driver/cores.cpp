@@ -4,12 +4,14 @@
 #include <iterator>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
+#include "mix.h"
 #include "os_linux.h"
 #include "process.h"
 #include "wait.h"
@@ -92,26 +94,94 @@ class DefaultFloatControl {
 #endif
 };
 
+// A permutation of the numbers below `count`: four rounds of Feistel's network on the next power of
+// four, again until the number is one of them.
+uint64_t shuffled(uint64_t number, uint64_t count, uint64_t seed) {
+  int half = 1;
+  while ((uint64_t{1} << (2 * half)) < count) {
+    ++half;
+  }
+  const uint64_t mask = (uint64_t{1} << half) - 1;
+  do {
+    uint64_t left = number >> half;
+    uint64_t right = number & mask;
+    for (uint64_t round = 0; round < 4; ++round) {
+      left ^= mix(right + (mix(seed + 1) ^ (round << 32))) & mask;
+      std::swap(left, right);
+    }
+    number = left << half | right;
+  } while (number >= count);
+  return number;
+}
+
+// The program of the claim with that number.
+uint64_t program_of(const Grid& grid, uint64_t claim) {
+  switch (grid.order) {
+    case accelGridReverse:
+      return grid.programs - 1 - claim;
+    case accelGridShuffled:
+      return shuffled(claim, grid.programs, grid.seed);
+    default:
+      return claim;
+  }
+}
+
+// What a thread runs, with what its waiting loops wait for.
+struct Running : accelGridContext {
+  Grid* all;
+  uint64_t turns = 0; // of the last call of wait_in_loop
+  uint64_t claimed = 0; // by all, since
+  uint64_t since = 0; // os::now()
+};
+
+int32_t wait_in_loop(const accelGridContext* context, uint32_t site, uint64_t turns) {
+  auto& running = *static_cast<Running*>(const_cast<accelGridContext*>(context));
+  os::yield();
+  const uint64_t limit = g_chip->config.watchdog;
+  if (limit == 0) {
+    return 0;
+  }
+  const uint64_t now = os::now();
+  const uint64_t claimed = running.all->next.load(std::memory_order_relaxed);
+  if (turns <= running.turns || claimed != running.claimed) {
+    running.since = now;
+  }
+  running.turns = turns;
+  running.claimed = claimed;
+  if (now - running.since < limit) {
+    return 0;
+  }
+  auto* const fault = static_cast<accelGridFault*>(context->fault);
+  fault->kind = accelGridFaultStuck;
+  fault->site = site;
+  return 1;
+}
+
 // Claims and runs programs until there are none left; true if one wrote `fault`.
 bool take_part(Grid& grid, const Scratch& scratch, accelGridFault* fault) {
   const DefaultFloatControl control;
-  accelGridContext context{};
-  context.size = sizeof(context);
+  Running context{};
+  context.all = &grid;
+  context.size = sizeof(accelGridContext);
+  context.wait = wait_in_loop;
   context.offset = static_cast<uintptr_t>(g_chip->map.offset());
   std::copy_n(grid.size, 3, context.grid);
   context.sram = scratch.data();
   context.sram_size = scratch.bytes();
   context.abort = reinterpret_cast<volatile uint32_t*>(&grid.abort);
   context.fault = fault;
-  *fault = accelGridFault{};
   fault->size = sizeof(*fault);
+  fault->kind = accelGridFaultOther;
+  fault->site = ACCEL_GRID_NO_SITE;
+  fault->text[0] = 0;
   const uint64_t row = grid.size[0];
   const uint64_t plane = row * grid.size[1];
   while (grid.abort.load(std::memory_order_relaxed) == 0) {
-    const uint64_t program = grid.next.fetch_add(1, std::memory_order_relaxed);
-    if (program >= grid.programs) {
+    const uint64_t claim = grid.next.fetch_add(1, std::memory_order_relaxed);
+    if (claim >= grid.programs) {
       break;
     }
+    const uint64_t program = program_of(grid, claim);
     context.program[0] = static_cast<uint32_t>(program % row);
     context.program[1] = static_cast<uint32_t>(program % plane / row);
     context.program[2] = static_cast<uint32_t>(program / plane);

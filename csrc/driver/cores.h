@@ -18,8 +18,10 @@ struct Grid {
   uint32_t cores; // at most so many threads; cooperative: as many as there are programs
   bool cooperative;
   std::atomic<uint32_t>& abort; // see accelGridContext::abort
+  uint32_t order; // accelGridAscending ...
+  uint64_t seed; // of the shuffled order
 
-  std::atomic<uint64_t> next{0}; // the first program that nobody has claimed
+  std::atomic<uint64_t> next{0}; // claims so far; one more whenever a program ends
 };
 
 enum class GridEnd { kRan, kFaulted, kNoThreads, kNoMemory };

@@ -25,6 +25,7 @@ struct accelModule {
   void (*release)(void* user);
   void* user;
   std::atomic<uint64_t> references{1};
+  std::atomic<uint64_t> launches{0}; // the shuffled order is another one in each
 };
 
 namespace accel::driver {
@@ -48,6 +49,8 @@ struct alignas(16) Launched {
   uint32_t grid[3];
   uint32_t cores;
   bool cooperative;
+  uint32_t order;
+  uint64_t seed;
 
   const void* args() const {
     return this + 1;
@@ -57,12 +60,15 @@ struct alignas(16) Launched {
   }
 };
 
-const char* describe(uint32_t kind) {
+std::string describe(uint32_t kind) {
   switch (kind) {
     case accelGridFaultAssert:
       return "an assertion of the kernel failed";
     case accelGridFaultBounds:
       return "an access outside of an argument's memory";
+    case accelGridFaultStuck:
+      return "this loop waits, and no program of the grid has ended for " +
+          std::to_string(g_chip->config.watchdog / 1'000'000'000) + " s";
     default:
       return "the kernel failed";
   }
@@ -74,12 +80,21 @@ const char* remedy(uint32_t kind) {
       return "check what the kernel was launched with";
     case accelGridFaultBounds:
       return "mask the access, or pass a larger tensor";
+    case accelGridFaultStuck:
+      return "let a program wait for earlier ones only, launch with launch_cooperative_grid=True, "
+             "or "
+             "raise ACCEL_WATCHDOG_S";
     default:
       return "fix the kernel, or what it was launched with";
   }
 }
 
 void report(const accelModule& module, const accelGridFault& fault) {
+  const std::string said(fault.text, strnlen(fault.text, sizeof(fault.text)));
+  if (fault.site == ACCEL_GRID_NO_SITE && !said.empty()) {
+    accelSetKernelError(("accel: " + said).c_str());
+    return;
+  }
   std::string text = "accel: program (";
   for (int i = 0; i < 3; ++i) {
     text += (i == 0 ? "" : ", ") + std::to_string(fault.program[i]);
@@ -88,7 +103,6 @@ void report(const accelModule& module, const accelGridFault& fault) {
   if (fault.site < module.sites.size()) {
     text += " at " + module.sites[fault.site];
   }
-  const std::string said(fault.text, strnlen(fault.text, sizeof(fault.text)));
   text += ": " + (said.empty() ? describe(fault.kind) : said) + "; " + remedy(fault.kind);
   accelSetKernelError(text.c_str());
 }
@@ -108,7 +122,9 @@ accelError_t run(const void* payload) {
       launched.programs(),
       launched.cores,
       launched.cooperative,
-      stream.grid_abort};
+      stream.grid_abort,
+      launched.order,
+      launched.seed};
   accelGridFault fault;
   switch (run_grid(grid, &fault)) {
     case GridEnd::kRan:
@@ -141,6 +157,9 @@ accelError_t check(accelStream_t stream, accelModule_t module, const accelGridLa
         module->name.c_str(),
         module->args_bytes,
         launch->args == nullptr ? 0 : launch->args_bytes);
+  }
+  if (launch->order > accelGridShuffled) {
+    return invalid("accelLaunchGrid", "the order is none of accelGridAscending ...");
   }
   uint64_t programs = 1;
   for (int i = 0; i < 3; ++i) {
@@ -178,6 +197,8 @@ accelError_t launch_grid(
   launched.module = module;
   std::copy_n(launch.grid, 3, launched.grid);
   launched.cooperative = launch.cooperative != 0;
+  launched.order = launch.order;
+  launched.seed = module->launches.fetch_add(1, std::memory_order_relaxed);
   const uint64_t programs = launched.programs();
   const uint32_t cores = g_chip->config.cores;
   const uint32_t most = launched.cooperative || launch.cores == 0 ? cores : launch.cores;

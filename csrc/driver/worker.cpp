@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "mix.h"
 #include "os_linux.h"
 #include "process.h"
 #include "stream.h"
@@ -38,12 +39,6 @@ struct Running {
 };
 thread_local Running t_running;
 thread_local std::string t_kernel_error;
-
-uint64_t mix(uint64_t x) { // splitmix64's finaliser
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
 
 void delay(const accelStream& stream, uint64_t ticket) {
   const Config& config = g_chip->config;

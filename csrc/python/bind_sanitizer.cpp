@@ -1,10 +1,11 @@
-// The stream sanitizer, and its clocks for tests.
+// The stream sanitizer, its clocks for tests, and memory that nothing has written.
 #include <string>
 #include <vector>
 
 #include "../sanitizer/clock.h"
 #include "../sanitizer/sanitizer.h"
 #include "../sanitizer/shadow.h"
+#include "../sanitizer/unwritten.h"
 #include "bindings.h"
 
 namespace accel::python {
@@ -90,6 +91,9 @@ void bind_sanitizer(py::module_& m) {
       [](const at::Tensor& tensor, const std::string& name, bool write) {
         host_access(tensor, name.c_str(), write);
       });
+  def(m, "_track_unwritten", &track_unwritten);
+  def(m, "_unwritten", &unwritten);
+  def(m, "_wrote_only", &wrote_only);
   def(m, "_sanitizer_stats", [] {
     const auto now = stats();
     return std::vector<size_t>{now.accesses, now.clocks, now.subscribers};

@@ -1,9 +1,12 @@
 // Instruments: fallbacks, waits, launches, held streams.
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -58,9 +61,13 @@ std::map<std::string, uint64_t> wait_counts() {
   return counts;
 }
 
-// Names of the launches that are enqueued while it lives.
+// Names and costs of the launches that are enqueued while it lives.
 class LaunchLog {
  public:
+  // Bytes by accelLevel*, operations by accelFlops*; -1 is unknown.
+  using Cost = std::
+      tuple<std::string, std::array<int64_t, accelLevels>, std::array<int64_t, accelFlopsClasses>>;
+
   LaunchLog() {
     accelSubscriber subscriber{};
     subscriber.size = sizeof(subscriber);
@@ -70,6 +77,10 @@ class LaunchLog {
       auto& log = *static_cast<LaunchLog*>(user);
       const std::lock_guard lock(log.mutex_);
       log.names_.emplace_back(event->info->name);
+      auto& [name, bytes, flops] = log.costs_.emplace_back();
+      name = event->info->name;
+      std::copy_n(event->info->bytes, bytes.size(), bytes.begin());
+      std::copy_n(event->info->flops, flops.size(), flops.begin());
       return accelSuccess;
     };
     check(accelTraceSubscribe(&subscriber, &id_));
@@ -87,9 +98,15 @@ class LaunchLog {
     return std::exchange(names_, {});
   }
 
+  std::vector<Cost> costs() {
+    const std::lock_guard lock(mutex_);
+    return costs_;
+  }
+
  private:
   std::mutex mutex_;
   std::vector<std::string> names_;
+  std::vector<Cost> costs_;
   uint64_t id_ = 0;
 };
 
@@ -97,6 +114,7 @@ class LaunchLog {
 
 void bind_testing(py::module_& m) {
   py::class_<LaunchLog>(m, "_LaunchLog", py::module_local())
+      .def("costs", &LaunchLog::costs, py::call_guard<py::gil_scoped_release>())
       .def("stop", &LaunchLog::stop, py::call_guard<py::gil_scoped_release>());
   py::class_<StreamHold>(m, "_StreamHold", py::module_local()).def("release", &StreamHold::release);
 

@@ -165,12 +165,17 @@ bool read_sizes(py::handle value, size_t rank, Sizes& sizes) {
 GridKernel::GridKernel(
     std::string name,
     uintptr_t function,
+    uintptr_t cost,
     py::object owner,
     size_t sram,
     const std::vector<std::string>& sites,
     const std::vector<ParameterNames>& parameters,
-    bool ranges)
-    : name_(std::move(name)), ranges_(ranges) {
+    bool ranges,
+    uint32_t order)
+    : name_(std::move(name)),
+      cost_(reinterpret_cast<CostFunction>(cost)),
+      ranges_(ranges),
+      order_(order) {
   for (const auto& [parameter, type, access] : parameters) {
     parameters_.push_back(make_parameter(parameter, type, access));
     args_bytes_ = end_of(parameters_.back(), args_bytes_);
@@ -262,8 +267,10 @@ void GridKernel::launch(
   }
   launch.cores = static_cast<uint32_t>(HostState::of_this_thread().threads);
   launch.cooperative = cooperative ? 1 : 0;
+  launch.order = order_;
   launch.args = packed.bytes.data();
   launch.args_bytes = args_bytes_;
+  put_cost(launch, info);
   launch.info = &info;
   const py::gil_scoped_release no_gil;
   check(accelLaunchGrid(stream, module_, &launch, nullptr));
@@ -286,6 +293,20 @@ void GridKernel::check_count(size_t given) const {
       "; ",
       given,
       " arguments given");
+}
+
+void GridKernel::put_cost(const accelGridLaunch& launch, accelLaunchInfo& info) const {
+  if (cost_ == nullptr) {
+    return;
+  }
+  std::array<int64_t, 4 + accelFlopsClasses> record{};
+  cost_(launch.args, launch.grid, record.data());
+  const auto both = [](int64_t read, int64_t written) {
+    return read < 0 || written < 0 ? -1 : read + written;
+  };
+  info.bytes[accelLevelHbm] = both(record[0], record[1]);
+  info.bytes[accelLevelSram] = both(record[2], record[3]);
+  std::copy(record.begin() + 4, record.end(), std::begin(info.flops));
 }
 
 void GridKernel::pack(const Parameter& parameter, py::handle value, Packed& packed) const {

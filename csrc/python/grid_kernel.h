@@ -33,16 +33,20 @@ struct Parameter {
 
 class GridKernel {
  public:
-  // `owner` is what keeps the function loaded; the module has it until no launch needs it. With
-  // `ranges` the arguments are followed by those of the pointers' memory, a Range each.
+  // `owner` is what keeps the functions loaded; the module has it until no launch needs it. `cost`
+  // is a CostFunction or 0. With `ranges` the arguments are followed by those of the pointers'
+  // memory, a Range each.
+  // `order` is accelGridAscending or another one.
   GridKernel(
       std::string name,
       uintptr_t function,
+      uintptr_t cost,
       py::object owner,
       size_t sram,
       const std::vector<std::string>& sites,
       const std::vector<ParameterNames>& parameters,
-      bool ranges);
+      bool ranges,
+      uint32_t order);
   ~GridKernel();
   GridKernel(const GridKernel&) = delete;
   GridKernel& operator=(const GridKernel&) = delete;
@@ -57,6 +61,10 @@ class GridKernel {
       size_t count) const;
 
  private:
+  // Fills a record, before the kernel runs: bytes read and written in HBM and in SRAM, then
+  // operations by accelFlops*; -1 is unknown. See torch_accel/triton/analysis/cost.py.
+  using CostFunction = void (*)(const void* args, const uint32_t* grid, int64_t* record);
+
   // Of a tensor's storage; of any other address: everything.
   struct Range {
     uint64_t begin = 0;
@@ -88,6 +96,7 @@ class GridKernel {
   // Where a core finds the tensor's first element; `pinned` has it until the launch.
   uintptr_t place_of(const Parameter& parameter, const at::Tensor& tensor, Packed& packed) const;
   void put_descriptor(const Parameter& parameter, py::handle value, Packed& packed) const;
+  void put_cost(const accelGridLaunch& launch, accelLaunchInfo& info) const;
   void check_count(size_t given) const;
   [[noreturn]] void refuse(const Parameter& parameter, py::handle value, const char* expected)
       const;
@@ -97,7 +106,9 @@ class GridKernel {
   size_t passed_ = 0; // parameters that are not constant
   size_t least_ = 0; // parameters up to the last one that is not constant
   size_t args_bytes_ = 0;
+  const CostFunction cost_;
   const bool ranges_;
+  const uint32_t order_;
   accelModule_t module_ = nullptr;
 };
 

@@ -226,6 +226,7 @@ class Module {
       std::array<uint32_t, 2> numbers,
       uint32_t cores,
       bool cooperative,
+      uint32_t order,
       const std::optional<std::string>& name) {
     static std::set<std::string> names; // a name must outlive its launch
     Arguments arguments{words, {numbers[0], numbers[1]}};
@@ -237,6 +238,7 @@ class Module {
     std::copy(grid.begin(), grid.end(), launch.grid);
     launch.cores = cores;
     launch.cooperative = cooperative ? 1 : 0;
+    launch.order = order;
     launch.args = &arguments;
     launch.args_bytes = sizeof(arguments);
     launch.info = name ? &info : nullptr;
@@ -270,6 +272,7 @@ void bind_grid(py::module_& m) {
           py::arg("numbers") = std::array<uint32_t, 2>{},
           py::arg("cores") = 0,
           py::arg("cooperative") = false,
+          py::arg("order") = static_cast<uint32_t>(accelGridAscending),
           py::arg("name") = py::none());
   m.def("released", [] { return g_released.load(); });
 #if defined(__x86_64__)

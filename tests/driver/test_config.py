@@ -78,6 +78,10 @@ def test_cores(process):
     )
     for wrong in ("4095", "much", "-1"):
         assert f"ACCEL_SRAM={wrong} " in message(process, ACCEL_SRAM=wrong)
+    assert_expected_inline(
+        message(process, ACCEL_WATCHDOG_S="soon"),
+        """Config: accel: ACCEL_WATCHDOG_S=soon is not usable; accepted: an integer from 0 to 1000000000 (seconds that a loop of a kernel may wait while no program ends; 0: any number)""",
+    )
     source = "d.init(); p = d.properties(0); print(p['cores'], p['sram_per_core'])"
     assert process(source, ACCEL_CORES="7", ACCEL_SRAM="64KiB").stdout == "7 65536\n"
     assert process(source).stdout == f"{len(os.sched_getaffinity(0))} {2 << 20}\n"

@@ -55,6 +55,22 @@ def test_one_core_runs_programs_in_ascending_order(driver, stream, memory, modul
     assert words(log)[1 : 1 + 3 * 12].reshape(-1, 3).tolist() == expected
 
 
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 2, 2), (64, 1, 1), (5, 1, 13)])
+def test_other_orders_run_every_program_once(driver, stream, memory, module, shape):
+    record, logs = module("record"), [memory() for _ in range(3)]
+    for log, order in zip(logs, (1, 2, 2)):
+        record.launch(stream, shape, log.address, cores=1, order=order)
+    stream.synchronize()
+    count = shape[0] * shape[1] * shape[2]
+    ascending = [[x, y, z] for z in range(shape[2]) for y in range(shape[1]) for x in range(shape[0])]
+    reverse, one, other = (words(log)[1 : 1 + 3 * count].reshape(-1, 3).tolist() for log in logs)
+    assert reverse == ascending[::-1]
+    assert sorted(one) == sorted(other) == sorted(ascending)
+    assert count < 60 or len({str(order) for order in (ascending, reverse, one, other)}) == 4
+    with pytest.raises(driver.Error, match="the order is none of accelGridAscending"):
+        record.launch(stream, shape, logs[0].address, order=3)
+
+
 @pytest.mark.parametrize("cores", [1, 2, 0])
 def test_a_program_may_wait_for_an_earlier_one(driver, stream, memory, module, cores):
     x = memory()

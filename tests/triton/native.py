@@ -6,8 +6,8 @@ from torch_accel._native import _C
 
 READ, WRITE = 1, 2
 
-CONTEXT = "{ i64, i64, [3 x i32], [3 x i32], ptr, i64, ptr, ptr }"
-FAULT = "{ i64, i32, [3 x i32], i32, [4 x i64], [256 x i8] }"
+CONTEXT = "{ i64, i64, [3 x i32], [3 x i32], ptr, i64, ptr, ptr, ptr }"
+FAULT = "{ i64, i32, [3 x i32], i32, [4 x i64], [1024 x i8] }"
 
 # Copies its argument bytes, `count` of them, to its first argument.
 DUMP = """
@@ -85,12 +85,12 @@ class Code:
         self.engine.finalize_object()
 
 
-def kernel(text, parameters, sites=("kernel.py:10", "kernel.py:20"), sram=0, owner=None):
+def kernel(text, parameters, sites=("kernel.py:10", "kernel.py:20"), sram=0, owner=None, order=0):
     """The kernel of ``text``; ``parameters`` as the launcher gives them: (name, type, READ | WRITE)."""
     code = owner or Code(text)
     name = text.split("define i32 @")[1].split("(")[0]
     return _C._load_grid_kernel(
-        name, code.engine.get_function_address(name), code, sram, list(sites), parameters, False
+        name, code.engine.get_function_address(name), 0, code, sram, list(sites), parameters, False, order
     )
 
 

@@ -72,8 +72,8 @@ def test_out_of_bounds_names_line_program_and_lane(level):
     assert raised.value.location.line == copy.starting_line_number + 3
     message = re.sub(r"\S*test_faults", "test_faults", str(raised.value))
     assert_expected_inline(
-        re.sub(r":\d+:", ":LINE:", message),
-        """accel: kernel 'copy', program (1, 0, 0), test_faults.py:LINE:28: out of bounds: 4 bytes at 0x10000000030 (lane 4): byte 48 of 'argument 0', which has 48; mask the lane, or mend its index""",
+        re.sub(r":\d+:\d+:", ":LINE:", message),  # Triton 3.8 has another column
+        """accel: kernel 'copy', program (1, 0, 0), test_faults.py:LINE: out of bounds: 4 bytes at 0x10000000030 (lane 4): byte 48 of 'argument 0', which has 48; mask the lane, or mend its index""",
     )
 
 

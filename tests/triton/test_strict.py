@@ -14,6 +14,9 @@ from torch_accel.triton.interpret.launch import launch
 def run(request, monkeypatch):
     """Launches one program on arrays in one of the interpreters, or on the device; strict or not."""
 
+    if request.param == "device":
+        request.getfixturevalue("accel")
+
     def on_device(kernel, *arguments, strict, **constants):
         tensors = [torch.from_numpy(array).to("accel") for array in arguments]
         kernel[(1,)](*tensors, **constants, strict=strict)

@@ -57,7 +57,7 @@ def _restore(name: str, original: Callable[..., Any]) -> None:
 
 @functools.cache
 def start() -> None:
-    """Once, as ACCEL_SANITIZER says.
+    """Once, as ACCEL_SANITIZER says, and TRITON_ACCEL_CHECK of unwritten memory, which is known from here on.
 
     Raises:
         RuntimeError: it has another value.
@@ -67,3 +67,5 @@ def start() -> None:
         raise RuntimeError(f"accel: ACCEL_SANITIZER={value} is not usable; accepted: 0, 1, raise, warn")
     if _MODES[value] != "off":
         set_mode(_MODES[value])
+    if "uninit" in map(str.strip, os.environ.get("TRITON_ACCEL_CHECK", "").split(",")):
+        _C._track_unwritten()

@@ -48,7 +48,8 @@ class Options:
     instrumentation_mode: str = ""
     ir_override: str | None = None
     maxnreg: int | None = None
-    check: tuple[str, ...] = ()  # what compiled code looks for: "oob"
+    check: tuple[str, ...] = ()  # what is looked for while it runs: "oob"
+    order: str = "ascending"  # in which programs are claimed
     #: what a GPU does not promise is shown: ``passes.strict``, and products of at least the sizes that CUDA takes
     strict: bool = field(default_factory=_strict)
 

@@ -24,6 +24,7 @@ class Context(ctypes.Structure):
         ("sram_size", ctypes.c_size_t),
         ("abort", ctypes.c_void_p),
         ("fault", ctypes.c_void_p),
+        ("wait", ctypes.c_void_p),
     ]
 
 
@@ -36,8 +37,11 @@ class Fault(ctypes.Structure):
         ("program", ctypes.c_uint32 * 3),
         ("site", ctypes.c_uint32),
         ("values", ctypes.c_int64 * 4),
-        ("text", ctypes.c_char * 256),
+        ("text", ctypes.c_char * 1024),
     ]
+
+
+WAIT = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64)
 
 
 class Addresses:
@@ -68,7 +72,7 @@ class Kernel:
         """Of the machine IR."""
         return cls(module, name, compile=compile_machine)
 
-    def run(self, grid, arguments, abort=0, copy=copied):
+    def run(self, grid, arguments, abort=0, copy=copied, wait=None):
         """Runs all programs on copies of the arguments; gives the copies and the fault, or None."""
         memory, copies, values = Addresses(), copy(arguments), []
         for value in copies:
@@ -96,6 +100,8 @@ class Kernel:
         context.grid[:] = full
         context.sram, context.sram_size = -(-sram.ctypes.data // 64) * 64, self.compiled.sram
         context.abort, context.fault = word.ctypes.data, ctypes.addressof(fault)
+        waits = WAIT(wait or (lambda context, site, turns: 0))
+        context.wait = ctypes.cast(waits, ctypes.c_void_p)
         for z, y, x in itertools.product(*(range(count) for count in reversed(full))):
             context.program[:] = (x, y, z)
             if self.call(ctypes.addressof(context), data.ctypes.data):

@@ -12,6 +12,7 @@ from expecttest import assert_expected_inline
 from tests.triton.codegen.native import Kernel
 from torch_accel.triton import codegen, frontend
 from torch_accel.triton.codegen import llvm
+from torch_accel.triton.codegen.control import PAUSES
 
 
 def compiled(kernel, signature, constants=None, **options):
@@ -76,6 +77,42 @@ def test_a_loop_that_waits_leaves_when_it_is_aborted(kernel):
     assert fault is None and out[0] == 0
     (_, out), fault = code.run((1,), [np.ones(1, np.int32), np.zeros(1, np.int32)])
     assert fault is None and out[0] in (1, 5)
+
+
+def test_a_loop_that_waits_pauses_then_yields_and_may_be_told_to_end():
+    code, turns = compiled(spin, "flag:*i32 out:*i32"), []
+
+    def wait(context, site, turn):
+        line = code.compiled.locations[site].line
+        turns.append((line - spin.starting_line_number, turn))
+        return int(turn == PAUSES + 3)
+
+    (_, out), fault = code.run((1,), [np.zeros(1, np.int32), np.zeros(1, np.int32)], wait=wait)
+    assert fault is not None and out[0] == 0
+    assert turns == [(2, PAUSES + 1), (2, PAUSES + 2), (2, PAUSES + 3)]
+
+
+@triton.jit
+def count_down(x, out, n):
+    total = 0
+    while n > 0:
+        total += tl.load(x + n)
+        n -= 1
+    tl.store(out, total)
+
+
+def test_a_loop_that_makes_progress_by_itself_does_not_yield():
+    waits = []
+
+    def wait(context, site, turn):
+        waits.append(turn)
+        return 0
+
+    x = np.ones(1001, np.int32)
+    (_, out, _), fault = compiled(count_down, "x:*i32 out:*i32 n:i32").run(
+        (1,), [x, np.zeros(1, np.int32), 1000], wait=wait
+    )
+    assert fault is None and out[0] == 1000 and not waits
 
 
 @triton.jit

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from tests.triton.detectors import bounds, nans, races, unwritten
+from torch_accel._native import _C
 from torch_accel.triton.interpret.checks import Checks
 from torch_accel.triton.interpret.launch import launch
 
@@ -49,6 +50,8 @@ class Accel:
 
     def __init__(self, kinds: str) -> None:
         self.kinds = kinds
+        if "uninit" in kinds:
+            _C._track_unwritten()  # as TRITON_ACCEL_CHECK would have, at the beginning
 
     def array(self, values: np.ndarray) -> torch.Tensor:
         """Memory with values."""

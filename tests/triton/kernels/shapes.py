@@ -86,6 +86,35 @@ def mapped(x, y, out, N: tl.constexpr):
     tl.store(out + N + i, q)
 
 
+@triton.jit
+def clipped(a):
+    if a > 60:
+        if a % 2 == 0:
+            return 60
+        return a - 60
+    if a < 5:
+        return -a
+    return a
+
+
+@triton.jit
+def later(a, i, b, j):
+    if b > a:
+        return b, j
+    return a, i
+
+
+@triton.jit
+def returning_early(x, out, N: tl.constexpr):
+    """Functions whose blocks branch."""
+    i = tl.arange(0, N)
+    v = tl.load(x + i)
+    tl.store(out + i, tl.map_elementwise(clipped, v))
+    largest, at = tl.reduce((v, i), 0, later)
+    tl.store(out + N, largest)
+    tl.store(out + N + 1, at)
+
+
 def ints(n):
     return np.arange(n, dtype=np.int32) * 3 % 101
 
@@ -129,5 +158,9 @@ CASES = [
     Case(
         mapped, "x:*i32 y:*i32 out:*i32", lambda rng: [ints(16), ints(16) + 5, np.zeros(32, np.int32)],
         lambda x, y, out: {2: np.concatenate([x + 1, y * 2])}, {"N": 16},
+    ),
+    Case(
+        returning_early, "x:*i32 out:*i32", lambda rng: [ints(32), np.zeros(34, np.int32)],
+        lambda x, out: {1: np.concatenate([np.where(x > 60, np.where(x % 2 == 0, 60, x - 60), np.where(x < 5, -x, x)), [93, 31]]).astype(np.int32)}, {"N": 32},
     ),
 ]  # fmt: skip

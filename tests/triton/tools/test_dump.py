@@ -1,6 +1,7 @@
 """``accel-triton dump``: what it shows of a kernel in a file, and what it says of words that do not fit."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -214,6 +215,7 @@ def test_what_is_refused(dump, tmp_path):
     for name, (function, arguments, expected) in REFUSED.items():
         status, shown, wrong = dump(function, *arguments)
         assert (status, shown.partition("====")[0]) == (expected, ""), name
+        wrong = re.sub(r"\.py:(\d+):\d+\b", r".py:\1", wrong)  # Triton 3.8 has other columns
         said.append(f"{name}: {wrong}".replace(str(tmp_path), "."))
     assert_expected_inline(
         "".join(said),
@@ -234,8 +236,8 @@ def wrong(x):
     tl.store(x, y)
                 ^
 NameError('y is not defined')
-the tile IR: accel: 'tt.elementwise_inline_asm' is not supported: inline assembly is for one GPU; write it in Triton's language (./kernels.py:25:87)
-SRAM: accel: kernel 'large' needs 8388608 bytes of SRAM and a core has 2097152; the largest buffer is buf<1024x1024xf32, sram, row, 64> (4194304 bytes, ./kernels.py:30:16). Use smaller blocks.
+the tile IR: accel: 'tt.elementwise_inline_asm' is not supported: inline assembly is for one GPU; write it in Triton's language (./kernels.py:25)
+SRAM: accel: kernel 'large' needs 8388608 bytes of SRAM and a core has 2097152; the largest buffer is buf<1024x1024xf32, sram, row, 64> (4194304 bytes, ./kernels.py:30). Use smaller blocks.
 """,
     )
 

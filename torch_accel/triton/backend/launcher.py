@@ -8,6 +8,8 @@ from typing import Any
 from ... import get_device_properties
 from ..._native import _C
 from ..codegen import llvm
+from . import checks
+from .interpreted import Interpreted
 
 
 class Utilities:
@@ -31,6 +33,9 @@ class Utilities:
         code = llvm.Code(kernel)
         return code, code, 0, 0, 1024
 
+    def unload_module(self, module: Any) -> None:
+        """Nothing: launches that are queued own the code, and the last of them lets go of it. Triton 3.8 calls this."""
+
     def set_printf_fifo_size(self, size: int) -> None:
         """Nothing: what kernels print has no buffer."""
 
@@ -51,6 +56,16 @@ class Launcher:
         for name, type in _leaves([str(name) for name in src.signature], self._types):
             mine = [next(accesses) for _ in range(_arguments(type))]
             self._parameters.append((name, type, mine[0] if mine else 0))
+        self.interpreted = bool(metadata.interpreted)
+        if self.interpreted and self.cooperative:
+            raise ValueError(
+                f"accel: kernel '{metadata.name}': programs of a cooperative launch wait for one another, and check="
+                f"'{','.join(metadata.check)}' runs them one after the other; launch it with check='oob' or check='none'"
+            )
+        if "uninit" in metadata.check:
+            _C._track_unwritten()
+        if self.interpreted:
+            self._parameters += [(f"the grid's {axis}", "i32", 0) for axis in "xyz"]
         self.kernel: _C._GridKernel | None = None
         self._function: Any = None
 
@@ -78,6 +93,8 @@ class Launcher:
             self.kernel, self._function = self._load(function), function
         if not self.flat:
             arguments = self._flattened(arguments)
+        if self.interpreted:
+            x, y, z, arguments = int(x * y * z > 0), 1, 1, (*arguments, x, y, z)
         self.kernel.launch(x, y, z, stream, self.cooperative, arguments)
         if exit_hook is not None:
             exit_hook(launch_metadata)
@@ -94,15 +111,21 @@ class Launcher:
 
     def _load(self, code: Any) -> _C._GridKernel:
         metadata = self._metadata
-        address = code.address(metadata.name)
+        if self.interpreted:
+            code = Interpreted(metadata.name, metadata.interpreted, list(metadata.check))
+            address, cost = code.address, 0
+        else:
+            address, cost = code.address(metadata.name), code.address(f"{metadata.name}.cost")
         return _C._load_grid_kernel(
             metadata.name,
             address,
+            cost,
             code,
             metadata.shared,
             list(metadata.sites),
             self._parameters,
-            "oob" in metadata.check,
+            self.interpreted or "oob" in metadata.check,
+            checks.ORDERS.index(metadata.order),
         )
 
 

@@ -13,9 +13,9 @@ from typing import Any
 from ..._native import _C
 from .launcher import Launcher
 
-_NAME = "_accel_launches"  # of the cache, in a function's __dict__
+_NAME = "_accel_launches"  # of the cache, in a function's __dict__; launch_cache.cpp has it too
 _MISSING = object()
-_TRITONS: dict[str, Callable[..., Any]] = {}  # its methods of JITFunction
+_TRITONS: dict[str, Callable[..., Any]] = {}  # methods of JITFunction that were replaced
 
 
 @functools.cache
@@ -24,35 +24,24 @@ def install(driver_class: type) -> None:
     from triton.runtime.driver import driver
     from triton.runtime.jit import JITFunction
 
-    _TRITONS.update(getitem=JITFunction.__getitem__, run=JITFunction.run)
-
-    def getitem(self: Any, grid: Any) -> Any:
-        if not isinstance(driver._active, driver_class):
-            return _TRITONS["getitem"](self, grid)
-        return functools.partial(_launches(self).launch, self, grid)
+    _TRITONS["run"] = JITFunction.run
 
     def run(self: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> Any:
         if warmup or not isinstance(driver._active, driver_class):
             return _TRITONS["run"](self, *args, grid=grid, warmup=warmup, **options)
-        return _launches(self).launch(self, grid, *args, **options)
+        return self[grid](*args, **options)
 
-    JITFunction.__getitem__ = getitem
+    JITFunction.__getitem__ = _C._make_getitem(driver, driver_class, JITFunction.__getitem__, _cache)
     JITFunction.run = run
 
 
-def _launches(function: Any) -> _C._LaunchCache:
-    launches = function.__dict__.get(_NAME)
-    if launches is None:
-        launches = function.__dict__[_NAME] = _cache(function)
-    return launches
-
-
-def _cache(function: Any) -> _C._LaunchCache:
+def _cache(function: Any) -> object:
+    """A function's cache of launches, which is kept with it."""
     from triton import knobs
     from triton.tools.tensor_descriptor import TensorDescriptor
 
     parameters = function.params
-    return _C._LaunchCache(
+    function.__dict__[_NAME] = _C._make_launch_cache(
         [parameter.name for parameter in parameters],
         [parameter.is_constexpr for parameter in parameters],
         [parameter.default if parameter.has_default else _MISSING for parameter in parameters],
@@ -61,12 +50,13 @@ def _cache(function: Any) -> _C._LaunchCache:
         knobs.runtime,
         _prepare,
     )
+    return function.__dict__[_NAME]
 
 
 def _prepare(function: Any, grid: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, Any, bool]:
     """Launches Triton's way: what it gives, and the kernel if the next such launch may take the short one."""
     compiled = _TRITONS["run"](function, *arguments, grid=grid, warmup=False, **options)
     launcher = getattr(compiled, "_run", None)
-    if not isinstance(launcher, Launcher) or not launcher.flat:
+    if not isinstance(launcher, Launcher) or not launcher.flat or launcher.interpreted:
         return compiled, None, False
     return compiled, launcher.kernel, launcher.cooperative

@@ -34,10 +34,12 @@ class Staged(str):
 
 
 def parse_options(given: dict[str, Any]) -> frontend.Options:
-    """The options of a launch; what is None or no option of ours is left at its default. ValueError for an unknown check."""
+    """The options of a launch; what is None or no option of ours is left at its default. ValueError for an unknown check or order."""
     known = {field.name for field in fields(frontend.Options)}
     chosen = {name: value for name, value in given.items() if name in known and value is not None}
-    return frontend.Options(**{**chosen, "check": checks.wanted(given.get("check"))})
+    return frontend.Options(
+        **{**chosen, "check": checks.wanted(given.get("check")), "order": checks.order(given.get("order"))}
+    )
 
 
 @functools.cache
@@ -91,6 +93,9 @@ def _describe(module: Operation, metadata: dict[str, Any]) -> None:
     if len(modes) != len(before):
         raise IRError(f"'{name}' has {len(modes)} arguments, and launches pass {len(before)}")
     metadata["name"], metadata["accesses"] = name, modes
+    checks.refuse_waiting(module, metadata["order"])
+    deep = checks.INTERPRETED.intersection(metadata["check"])
+    metadata["interpreted"] = printer.text(module, locations=True) if deep else ""
 
 
 def _compiled(compile: Callable[..., codegen.CompiledKernel], module: Operation, metadata: dict[str, Any]) -> Staged:

@@ -14,7 +14,7 @@ from ..analysis.origins import Origin
 from ..ir.core import Operation, Value
 from ..machine.ops import BODIES, attribute, groups
 from . import control
-from .context import OUT_OF_BOUNDS, write_fault
+from .context import OUT_OF_BOUNDS, TEXT, write_fault
 from .emit import Function, Module
 from .formats import base
 from .libm import PREFIX
@@ -142,11 +142,17 @@ def _bytes(op: Operation) -> int:
     return size(elem_of(value.type))
 
 
+def checked(code: Code, op: Operation) -> list[Argument]:
+    """The arguments whose memory an operation may not leave; none if it is no access, or one that needs no check."""
+    if op.name not in ACCESSES or not code.bounds or op in (code.trusted or ()):
+        return []
+    return code.bounds.of(groups(op)["address"][0])
+
+
 def check(code: Code, op: Operation, place: Lane, mask: str = "") -> None:
     """Ends the program with a fault if a lane of ``op``, which is at ``place``, leaves its memory. ``mask`` is a vector of i1; "" all."""
-    address = groups(op)["address"][0]
-    arguments = code.bounds.of(address) if code.bounds else []
-    if not arguments or op in (code.trusted or ()):
+    arguments = checked(code, op)
+    if not arguments:
         return
     bytes, function = _bytes(op), code.function
     each = place.vector and not place.first
@@ -264,7 +270,7 @@ def _helper(module: Module) -> str:
     place = write_fault(function, OUT_OF_BOUNDS, "%site")
     numbers = f"i64 {bytes}, i64 {address}, i64 {offset}, ptr {name}, i64 {count}, i64 {element}"
     function.op(
-        f"call i32 (ptr, i64, ptr, ...) @{PREFIX}snprintf(ptr {place}, i64 256, ptr @accel_bounds_text, {numbers})"
+        f"call i32 (ptr, i64, ptr, ...) @{PREFIX}snprintf(ptr {place}, i64 {TEXT}, ptr @accel_bounds_text, {numbers})"
     )
     function.do("ret i1 true")
     function.label("right")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from .emit import Function
 
 # Bytes from the beginning of accelGridContext.
-CONTEXT = {"offset": 8, "program": 16, "grid": 28, "sram": 40, "sram_size": 48, "abort": 56, "fault": 64}
-BYTES = 72
+CONTEXT = {"offset": 8, "program": 16, "grid": 28, "sram": 40, "sram_size": 48, "abort": 56, "fault": 64, "wait": 72}
+BYTES = 80
 # Bytes from the beginning of accelGridFault.
 FAULT = {"kind": 8, "program": 12, "site": 24, "values": 32, "text": 64}
-TEXT = 256
+TEXT = 1024
 ASSERT, OUT_OF_BOUNDS, OTHER = 1, 2, 3
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..analysis.polling import polls
 from ..ir.core import Operation, Value
 from ..machine.ops import attribute
 from .context import ASSERT, field, write_fault
@@ -12,6 +13,7 @@ from .values import Code, Lane, parameter
 
 # What a function returns but 0.
 FAULT, ABORTED = 1, 2
+PAUSES = 100  # turns of a waiting loop before it yields
 
 
 def _places(code: Code, values: Sequence[Value]) -> list[tuple[str, str]]:
@@ -64,8 +66,11 @@ def for_(code: Code, op: Operation) -> None:
 
 
 def while_(code: Code, op: Operation) -> None:
-    """The condition comes first. At the back edge the program looks whether it is aborted, and leaves."""
+    """The condition comes first. At the back edge the program looks whether it is aborted, and leaves; a loop that waits gives way."""
     function = code.function
+    turns = function.alloca("i64") if polls(op) else ""
+    if turns:
+        function.do(f"store i64 0, ptr {turns}")
     before, after = (region.block for region in op.regions)
     carried, passed = _places(code, before.arguments), _places(code, after.arguments)
     head, body, end = (function.fresh(hint) for hint in ("head", "body", "end"))
@@ -78,22 +83,40 @@ def while_(code: Code, op: Operation) -> None:
     function.do(f"br i1 {code.values[go].text}, label %{body}, label %{end}")
     function.label(body)
     _keep(code, carried, code.block(after, _take(code, passed)).operands)
-    _poll(code, op)
+    _leave_if_aborted(code)
+    if turns:
+        _wait(code, op, turns)
     function.do(f"br label %{head}")
     function.label(end)
     code.values.update(zip(op.results, _take(code, passed)))
 
 
-def _poll(code: Code, op: Operation) -> None:
-    """A loop that may wait for another program leaves when the launch is aborted, and gives way to its core's other thread."""
+def _leave_if_aborted(code: Code) -> None:
     function = code.function
     word = function.op(f"load ptr, ptr {field(function, 'abort')}")
     stop = function.op(f"icmp ne i32 {function.op(f'load volatile i32, ptr {word}')}, 0")
     with function.when(stop):
         leave(code, str(ABORTED))
-    memory = ("load", "atomic_rmw", "atomic_cas")
-    if code.module.target.x86 and any(one.name in memory for one in op.walk()):
-        function.do("call void @llvm.x86.sse2.pause()")
+
+
+def _wait(code: Code, op: Operation, turns: str) -> None:
+    """A pause for the core's other thread; after some turns the driver gives the core to others, and ends a wait that is in vain."""
+    function = code.function
+    count = function.op(f"add i64 {function.op(f'load i64, ptr {turns}')}, 1")
+    function.do(f"store i64 {count}, ptr {turns}")
+
+    def pause() -> None:
+        if code.module.target.x86:
+            function.do("call void @llvm.x86.sse2.pause()")
+
+    def wait() -> None:
+        call = function.op(f"load ptr, ptr {field(function, 'wait')}")
+        given = f"ptr %context, i32 {code.site(op.location)}, i64 {count}"
+        stuck = function.op(f"icmp ne i32 {function.op(f'call i32 {call}({given})')}, 0")
+        with function.when(stuck):
+            leave(code, str(FAULT))
+
+    function.branch(function.op(f"icmp ule i64 {count}, {PAUSES}"), pause, wait)
 
 
 def leave(code: Code, status: str) -> None:

@@ -125,6 +125,12 @@ def assembly(llvm_text: str, target: Target) -> str:
     return str(_machine(target).emit_assembly(_parse(llvm_text)))
 
 
+def code_size(object: bytes) -> int:
+    """Bytes of instructions in an object."""
+    _triple()
+    return sum(section.size() for section in binding.ObjectFileRef.from_data(object).sections() if section.is_text())
+
+
 def _parse(text: str) -> Any:
     _triple()
     module = binding.parse_assembly(text)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..ir.core import Block, Operation, Value
 from ..machine.ops import BODIES
-from . import context
+from . import bounds, context
 from .control import leave
 from .emit import Function
 from .values import Code, parameter
@@ -45,7 +45,7 @@ def divided(handler: _Handler) -> _Handler:
 def _call(code: Code, op: Operation, handler: _Handler) -> None:
     outer, known = code.function, code.values
     given = [value for value in _free(op) if known[value].text.startswith("%")]
-    head = [("ptr", name) for name in ("%context", "%arguments", "%frame")]
+    head = [("ptr", "%context"), ("ptr", "%arguments"), ("ptr", "%frame")]
     parameters = [*head, *((parameter(value.type), f"%a{index}") for index, value in enumerate(given))]
     function = Function(code.module, "", parameters, "i32", "internal", "noinline")
     context.read(function)
@@ -59,7 +59,7 @@ def _call(code: Code, op: Operation, handler: _Handler) -> None:
         [*(f"{type} {name}" for type, name in head), *(f"{parameter(v.type)} {known[v].text}" for v in given)]
     )
     status = outer.op(f"call i32 @{name}({arguments})")
-    if code.bounds is not None or any(inner.name in _LEAVES for inner in op.walk()):
+    if any(inner.name in _LEAVES or bounds.checked(code, inner) for inner in op.walk()):
         with outer.when(outer.op(f"icmp ne i32 {status}, 0")):
             leave(code, status)
 

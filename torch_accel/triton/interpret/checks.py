@@ -87,13 +87,13 @@ class CheckedMemory(Memory):
         self._released: dict[int, dict[int, int]] = {}
         self._atomic = False
 
-    def add(self, array: Array, name: str = "") -> int:
-        """As ``Memory.add``; an array of ``Checks.empty`` begins unwritten."""
-        base = super().add(array, name)
-        self._written.append(self.checks.written(array) if "uninit" in self.checks.kinds else None)
-        self._cells.append(_Cells(array.nbytes if "race" in self.checks.kinds else 0))
-        self._places.append({False: {}, True: {}})
-        return base
+    def _hold(self, base: int, data: NDArray[np.uint8], name: str) -> int:
+        """As ``Memory``'s; an array of ``Checks.empty`` begins unwritten."""
+        at = super()._hold(base, data, name)
+        self._written.insert(at, self.checks.written(data) if "uninit" in self.checks.kinds else None)
+        self._cells.insert(at, _Cells(data.size if "race" in self.checks.kinds else 0))
+        self._places.insert(at, {False: {}, True: {}})
+        return at
 
     def load(self, addresses: Array, dtype: np.dtype[Any], mask: Array | None) -> Array:
         """As ``Memory.load``, if nothing is wrong with it."""

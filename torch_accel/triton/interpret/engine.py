@@ -77,11 +77,16 @@ class Engine:
     def function(self, function: Operation, arguments: Sequence[Array]) -> list[Array]:
         """What a call of a function returns."""
         outer, self.values = self.values, {}
-        block, results = function.regions[0].blocks[0], list(arguments)
+        results = self.blocks(function.regions[0], arguments)
+        self.values = outer
+        return results
+
+    def blocks(self, region: Region, arguments: Sequence[Array]) -> list[Array]:
+        """What a region gives whose blocks may branch to each other."""
+        block, results = region.blocks[0], list(arguments)
         while True:
             end, results = self.block(block, results)
             if not end.successors:
-                self.values = outer
                 return results
             block, results = self.follow(end, results)
 
@@ -142,16 +147,15 @@ class Engine:
             shape = a[0].shape
             return [np.broadcast_to(value, shape) for value in self.block(block, [*a, *b])[1]]
 
-        plain = not any(inner.regions for inner in block.operations)
+        plain = not any(inner.regions or inner.name in ("call", "tt.call") for inner in block.operations)
         return call if plain else fold.one_by_one(call)
 
     def mapped(self, op: Operation, operands: list[Array], pack: int) -> list[Array]:
         """A function of scalars, applied to ``pack`` neighbours of each operand at a time."""
         columns = [column for array in operands for column in array.reshape(-1, pack).T]
-        block = op.regions[0].block
         results = [np.empty((pack, value.type.count // pack), array_dtype(element(value.type))) for value in op.results]  # type: ignore[union-attr]
         for index in range(columns[0].size):
-            given = self.block(block, [np.asarray(column[index]) for column in columns])[1]
+            given = self.blocks(op.regions[0], [np.asarray(column[index]) for column in columns])
             for at, value in enumerate(given):
                 results[at // pack][at % pack, index] = value
         return [result.T.reshape(value.type.shape) for result, value in zip(results, op.results)]  # type: ignore[union-attr]
@@ -173,7 +177,9 @@ class Engine:
 
 
 def argument(type: Type, value: Any) -> Array:
-    """A kernel's argument: an address for a pointer, a number for anything else."""
+    """A kernel's argument: an address for a pointer, a number for anything else; an array is one already."""
+    if isinstance(value, np.ndarray):
+        return value
     if isinstance(type, Ptr):
         return np.array(int(value), dtype=np.int64)
     assert isinstance(type, Scalar)

@@ -48,11 +48,17 @@ class Memory:
                     f"accel: buffer '{name}' begins or ends in another; pass parts of one array after the whole"
                 )
         base = FIRST if not self.bytes else int(self.bases[-1]) + -(-int(self.sizes[-1]) // GAP) * GAP + GAP
-        self.bytes.append(array.reshape(-1).view(np.uint8))
-        self.names.append(name or f"buffer {len(self.bytes) - 1}")
-        self.bases = np.append(self.bases, np.int64(base))
-        self.sizes = np.append(self.sizes, np.int64(array.nbytes))
+        self._hold(base, array.reshape(-1).view(np.uint8), name or f"buffer {len(self.bytes)}")
         return base
+
+    def _hold(self, base: int, data: NDArray[np.uint8], name: str) -> int:
+        """Makes bytes a buffer at an address; gives its number, by which buffers are in ascending order of addresses."""
+        at = int(np.searchsorted(self.bases, base))
+        self.bytes.insert(at, data)
+        self.names.insert(at, name)
+        self.bases = np.insert(self.bases, at, np.int64(base))
+        self.sizes = np.insert(self.sizes, at, np.int64(data.size))
+        return at
 
     def _find(self, addresses: Array, size: int) -> tuple[Array, Array]:
         """Buffer and offset of each address (1-d)."""

@@ -20,11 +20,11 @@ LIMIT = 65536  # operations that may come of one function's blocks
 END = Block()  # where a function's returns lead; its arguments are what the function returns
 
 
-def structure(low: Lowering, body: Region, returns: list[Type]) -> None:
-    """Lowers a function's blocks into ``low.block``, which is entered already, with a `return` at the end."""
+def structure(low: Lowering, body: Region, returns: list[Type], end: str = "return") -> None:
+    """Lowers a function's blocks into ``low.block``, which is entered already, with a `return`, or another ``end``."""
     walk = _Walk(low, _order(body), returns)
     _, found = walk.run(body.blocks[0], [END])
-    low.block.append(Operation("return", found[END], location=walk.place))
+    low.block.append(Operation(end, found[END], location=walk.place))
 
 
 Found = dict[Block, list[Value]]  # arguments for each exit that may be reached

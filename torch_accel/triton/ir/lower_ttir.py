@@ -163,11 +163,15 @@ class Lowering:
         return self.block
 
     def region(self, source: Region) -> Region:
-        """A region with one block, lowered."""
+        """A region, lowered to one block."""
         outer = self.block
         if not source.blocks:  # an `if` without `else`
             block = Block()
             block.append(Operation("yield"))
+        elif len(source.blocks) > 1:  # `map`, whose function may return early
+            ends = [one.terminator for one in source.blocks if not one.terminator.successors]
+            block = self.enter(source.blocks[0])
+            lower_cfg.structure(self, source, [value.type for value in ends[0].operands], "yield")
         else:
             block = self.enter(source.block)
             for operation in source.block.operations:
