@@ -21,7 +21,7 @@ from torch_accel.triton.machine.ops import MACHINE, groups
 
 # Kernels whose cost depends on what memory holds: `while` has no count, of branches the dearer one counts.
 WHILE = {"collatz", "lock", "until_small", "scalar_loop"}
-BRANCHES = {"nested", "early_return", "cross_entropy"}
+BRANCHES = {"nested", "early_return", "returning_early", "cross_entropy"}
 # Kernels that run the second version of a nest, which has a buffer more, or masks.
 SECOND = {
     "matmul",

@@ -32,7 +32,7 @@ def count(
             total[counter] += number * lanes
 
     functions = {op.attributes["name"]: op for op in module.regions[0].block.operations}
-    core = _Core(functions, HANDLERS, memory, grid, say, 0)
+    core = _Core(functions, HANDLERS, memory, grid, say, 0, "late")
     core.watch = watch
     core.programs(kernel, arguments)
     return total
@@ -41,7 +41,7 @@ def count(
 def predicted(cost: Operation, grid: tuple[int, ...], arguments: Sequence[Any]) -> dict[str, int]:
     """What a function of ``analysis.cost`` gives for a launch: addresses and numbers, as a kernel gets them. -1 is unknown."""
     (function,) = cost.regions[0].block.operations
-    core = _Core({}, HANDLERS, Memory(), grid, print, 0)
+    core = _Core({}, HANDLERS, Memory(), grid, print, 0, "late")
     types = [value.type for value in function.regions[0].block.arguments]
     with np.errstate(all="ignore"):
         results = core.function(function, [argument(type, value) for type, value in zip(types, arguments)])

@@ -52,6 +52,7 @@ class Engine:
     ) -> None:
         self.functions, self.handlers, self.memory, self.say = functions, handlers, memory, say
         self.grid: tuple[int, int, int] = (*grid, 1, 1, 1)[:3]  # type: ignore[assignment]
+        self.kernel = ""
         self.program = (0, 0, 0)
         self.values: dict[Value, Array] = {}
         #: called before each operation, for checks that look at values
