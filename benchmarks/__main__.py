@@ -3,7 +3,7 @@
     ./dev bench [--page] [--compare BASE.json]
 
 Each suite runs in a process of its own under each policy. ``--page`` also counts the instructions (valgrind must be
-installed), times a clean build, and writes docs/performance.json, the page docs/performance.md and its pictures. ``--compare`` shows, suite
+installed) and writes docs/performance.json, the page docs/performance.md and its pictures. ``--compare`` shows, suite
 by suite, what changed since the run in another file.
 """
 
