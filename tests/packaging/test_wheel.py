@@ -80,6 +80,7 @@ def test_metadata(wheel):
     declared = configparser.ConfigParser()
     declared.read_string(entry_points)
     assert {group: dict(declared[group]) for group in declared.sections()} == {
+        "console_scripts": {"accel-triton": "torch_accel.triton.__main__:main"},
         "torch.backends": {"accel": "_torch_accel_autoload:autoload"},
         "triton.backends": {"accel": "_torch_accel_triton"},
         "pytest11": {"torch_accel_pytest": "torch_accel_pytest"},
