@@ -22,7 +22,10 @@ SHOWN = 8
 def slowest(log: str) -> list[tuple[str, float]]:
     """Object files of a ninja log (version 5 and later) with the seconds that each took, the slowest first."""
     entries = [line.split("\t") for line in log.splitlines() if not line.startswith("#")]
-    took = {Path(name).stem: (int(end) - int(start)) / 1e3 for start, end, _, name, _ in entries}
+    took = {
+        "/".join(Path(name).with_suffix("").parts[-2:]): (int(end) - int(start)) / 1e3
+        for start, end, _, name, _ in entries
+    }
     return sorted(took.items(), key=lambda entry: -entry[1])
 
 
