@@ -185,8 +185,9 @@ def test_what_counts_as_progress(script):
     """A waiting loop's time begins anew with each program that ends, and with each loop."""
     source = """
     import ctypes, threading, time
-    from tests.triton.codegen.native import WAIT, Context
+    from tests.triton.codegen.native import WAIT
     from torch_accel._native import _C
+    from torch_accel.triton.codegen.context import Context
 
     said, waiting, ended = [], threading.Event(), threading.Event()
 

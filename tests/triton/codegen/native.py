@@ -8,38 +8,9 @@ import numpy as np
 from tests.triton.corpus import copied
 from torch_accel.triton import codegen
 from torch_accel.triton.codegen.compile import compile_machine, packed
+from torch_accel.triton.codegen.context import Context, Fault
 from torch_accel.triton.interpret.engine import argument
 from torch_accel.triton.ir.types import Ptr, Scalar
-
-
-class Context(ctypes.Structure):
-    """accelGridContext."""
-
-    _fields_ = [
-        ("size", ctypes.c_size_t),
-        ("offset", ctypes.c_uint64),
-        ("program", ctypes.c_uint32 * 3),
-        ("grid", ctypes.c_uint32 * 3),
-        ("sram", ctypes.c_void_p),
-        ("sram_size", ctypes.c_size_t),
-        ("abort", ctypes.c_void_p),
-        ("fault", ctypes.c_void_p),
-        ("wait", ctypes.c_void_p),
-    ]
-
-
-class Fault(ctypes.Structure):
-    """accelGridFault."""
-
-    _fields_ = [
-        ("size", ctypes.c_size_t),
-        ("kind", ctypes.c_uint32),
-        ("program", ctypes.c_uint32 * 3),
-        ("site", ctypes.c_uint32),
-        ("values", ctypes.c_int64 * 4),
-        ("text", ctypes.c_char * 1024),
-    ]
-
 
 WAIT = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64)
 

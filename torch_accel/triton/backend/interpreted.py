@@ -13,6 +13,7 @@ import numpy as np
 
 from ..._native import _C
 from ..codegen.compile import packed
+from ..codegen.context import TEXT, Context, Fault
 from ..codegen.values import elem_of
 from ..interpret import tile
 from ..interpret.arithmetic import array_dtype
@@ -23,35 +24,6 @@ from ..ir import text
 from ..ir.types import I32, Ptr
 
 _EVERYWHERE = 1 << 63  # bytes of a pointer that is no tensor: more than this
-_TEXT = 1024
-
-
-class _Context(ctypes.Structure):
-    """The beginning of accelGridContext."""
-
-    _fields_ = [
-        ("size", ctypes.c_size_t),
-        ("offset", ctypes.c_uint64),
-        ("program", ctypes.c_uint32 * 3),
-        ("grid", ctypes.c_uint32 * 3),
-        ("sram", ctypes.c_void_p),
-        ("sram_size", ctypes.c_size_t),
-        ("abort", ctypes.c_void_p),
-        ("fault", ctypes.c_void_p),
-    ]
-
-
-class _Fault(ctypes.Structure):
-    """accelGridFault; without a site, as the driver hands it over, the text says all."""
-
-    _fields_ = [
-        ("size", ctypes.c_size_t),
-        ("kind", ctypes.c_uint32),
-        ("program", ctypes.c_uint32 * 3),
-        ("site", ctypes.c_uint32),
-        ("values", ctypes.c_int64 * 4),
-        ("text", ctypes.c_char * _TEXT),
-    ]
 
 
 class Interpreted:
@@ -82,8 +54,10 @@ class Interpreted:
             message = (
                 f"kernel '{self.name}' cannot be interpreted, which its checks ask for: {type(error).__name__}: {error}"
             )
-        record = _Fault.from_address(_Context.from_address(context).fault)
-        record.text = message.encode()[: _TEXT - 1]
+        record = Fault.from_address(Context.from_address(context).fault)
+        record.text = message.encode()[
+            : TEXT - 1
+        ]  # without a site, as the driver hands the record over, the text says all
         return 1
 
     def _launch(self, arguments: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import dataclass
 
 from .. import passes
@@ -13,7 +14,6 @@ from ..ir.types import Ptr, Scalar
 from ..machine.ops import MACHINE, attribute
 from . import context, control, llvm, outline
 from .bounds import Argument, Bounds
-from .context import BYTES as CONTEXT_BYTES
 from .context import field
 from .emit import Function, Module
 from .formats import base
@@ -123,7 +123,7 @@ def _cost_entry(module: Module, op: Operation) -> None:
     name = attribute(op, "name")
     function = Function(module, f'"{name}"', [("ptr", "%arguments"), ("ptr", "%grid"), ("ptr", "%record")])
     given = _unpacked(module, function, op)
-    function.do(f"%context = alloca [{CONTEXT_BYTES} x i8], align 8")
+    function.do(f"%context = alloca [{ctypes.sizeof(context.Context)} x i8], align 8")
     for axis in range(3):
         size = function.op(f"load i32, ptr {function.op(f'getelementptr i32, ptr %grid, i64 {axis}')}")
         function.do(f"store i32 {size}, ptr {field(function, 'grid', axis)}")

@@ -2,20 +2,48 @@
 
 from __future__ import annotations
 
+import ctypes
+
 from .emit import Function
 
-# Bytes from the beginning of accelGridContext.
-CONTEXT = {"offset": 8, "program": 16, "grid": 28, "sram": 40, "sram_size": 48, "abort": 56, "fault": 64, "wait": 72}
-BYTES = 80
-# Bytes from the beginning of accelGridFault.
-FAULT = {"kind": 8, "program": 12, "site": 24, "values": 32, "text": 64}
 TEXT = 1024
+
+
+class Context(ctypes.Structure):
+    """accelGridContext."""
+
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("offset", ctypes.c_uint64),
+        ("program", ctypes.c_uint32 * 3),
+        ("grid", ctypes.c_uint32 * 3),
+        ("sram", ctypes.c_void_p),
+        ("sram_size", ctypes.c_size_t),
+        ("abort", ctypes.c_void_p),
+        ("fault", ctypes.c_void_p),
+        ("wait", ctypes.c_void_p),
+    ]
+
+
+class Fault(ctypes.Structure):
+    """accelGridFault."""
+
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("kind", ctypes.c_uint32),
+        ("program", ctypes.c_uint32 * 3),
+        ("site", ctypes.c_uint32),
+        ("values", ctypes.c_int64 * 4),
+        ("text", ctypes.c_char * TEXT),
+    ]
+
+
 ASSERT, OUT_OF_BOUNDS, OTHER = 1, 2, 3
 
 
 def field(function: Function, name: str, index: int = 0) -> str:
     """Pointer to a field of the context, or to a number of one that has three."""
-    return function.op(f"getelementptr i8, ptr %context, i64 {CONTEXT[name] + 4 * index}")
+    return function.op(f"getelementptr i8, ptr %context, i64 {getattr(Context, name).offset + 4 * index}")
 
 
 def read(function: Function) -> None:
@@ -31,7 +59,7 @@ def write_fault(function: Function, kind: int, site: int | str, text: str = "") 
     record = function.op(f"load ptr, ptr {field(function, 'fault')}")
 
     def put(name: str, value: str, more: int = 0, type: str = "i32") -> None:
-        place = function.op(f"getelementptr i8, ptr {record}, i64 {FAULT[name] + more}")
+        place = function.op(f"getelementptr i8, ptr {record}, i64 {getattr(Fault, name).offset + more}")
         function.do(f"store {type} {value}, ptr {place}, align 1")
 
     put("kind", str(kind))
@@ -42,4 +70,4 @@ def write_fault(function: Function, kind: int, site: int | str, text: str = "") 
     data += b"\0" * (-len(data) % 8)
     for start in range(0, len(data), 8):
         put("text", str(int.from_bytes(data[start : start + 8], "little", signed=True)), start, "i64")
-    return function.op(f"getelementptr i8, ptr {record}, i64 {FAULT['text']}")
+    return function.op(f"getelementptr i8, ptr {record}, i64 {Fault.text.offset}")
