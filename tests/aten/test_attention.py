@@ -300,6 +300,8 @@ MAPPED = {
 }
 
 
+# Full: after some other files, in some orders, it ended its process (SIGSEGV in the forward call of `weighted`). Not understood yet.
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
 @pytest.mark.parametrize("mask", ["none", "per call", "per batch"])
 @pytest.mark.parametrize("in_dims", MAPPED.values(), ids=MAPPED.keys())
